@@ -1,0 +1,1 @@
+"""What a developer's machine needs: the local Kubernetes, images, the demo. Standard library only."""
