@@ -1,0 +1,1 @@
+"""The `draftmill` command, also `kubectl draftmill`."""

@@ -1,0 +1,1 @@
+"""The steps of a run: plan, generate, finish. Each runs without Kubernetes too."""

@@ -1,0 +1,1 @@
+"""The Draftmill operator: observe, decide, render, apply, status."""
