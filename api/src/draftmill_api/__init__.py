@@ -1,1 +1,1 @@
-"""What the operator and the jobs both import: resource types, job config, progress, record, manifest. No I/O."""
+"""The contract that the operator and the jobs share: types only, no I/O."""

@@ -1,0 +1,107 @@
+"""The pydantic base of every Draftmill type, and Kubernetes' own scalar forms."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+_DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+class Rule(NamedTuple):
+    """A CEL rule of the API server and the sentence it answers with."""
+
+    rule: str
+    message: str
+
+
+class ApiModel(BaseModel):
+    """A frozen type whose JSON names are camelCase and which refuses unknown fields.
+
+    `EXACTLY_ONE_OF` is checked here and, through `cel_rules`, by the API server; `RULES` only by the latter.
+    """
+
+    EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ()
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        ser_json_inf_nan="null",
+    )
+
+    @model_validator(mode="after")
+    def _has_exactly_one(self) -> Self:
+        chosen = [name for name in self.EXACTLY_ONE_OF if getattr(self, name) is not None]
+        if self.EXACTLY_ONE_OF and len(chosen) != 1:
+            raise ValueError(_exactly_one_message(type(self)))
+        return self
+
+    @classmethod
+    def cel_rules(cls) -> tuple[Rule, ...]:
+        """The rules that the CRD carries for this type."""
+        if not cls.EXACTLY_ONE_OF:
+            return cls.RULES
+        present = ", ".join(f"has(self.{name})" for name in _json_names(cls, cls.EXACTLY_ONE_OF))
+        exactly_one = Rule(f"[{present}].filter(x, x).size() == 1", _exactly_one_message(cls))
+        return (exactly_one, *cls.RULES)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: camelCase names, fields that are None left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _json_names(model: type[ApiModel], fields: tuple[str, ...]) -> list[str]:
+    return [model.model_fields[field].alias or field for field in fields]
+
+
+def _exactly_one_message(model: type[ApiModel]) -> str:
+    *first, last = _json_names(model, model.EXACTLY_ONE_OF)
+    noun = model.__name__.removesuffix("Spec").lower()
+    return f"{noun} needs exactly one of {', '.join(first)} and {last}"
+
+
+def _number_to_text(value: Any) -> Any:
+    """YAML written by hand has `1.0` where the API wants `"1.0"`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return format(value, "f").rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+Duration = Annotated[str, Field(pattern=r"^([0-9]+(h|m|s|ms))+$", max_length=32)]
+"""A span of time as Kubernetes writes it: `90s`, `45m`, `1h30m`. Days do not exist: write `168h`."""
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_number_to_text),
+    Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$", max_length=32),
+]
+"""A Kubernetes resource quantity: `500m`, `16Gi`."""
+
+DecimalText = Annotated[
+    str, BeforeValidator(_number_to_text), Field(pattern=r"^[0-9]+(\.[0-9]+)?$", max_length=16)
+]
+"""A decimal number kept as text, since the Kubernetes API has no floats: `"0.95"`."""
+
+KubernetesObject = Annotated[
+    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+]
+"""A piece of the Kubernetes API that is passed through as it is and checked by the API server."""
+
+
+def seconds(duration: str) -> float:
+    """The length of a `Duration` in seconds.
+
+    Raises:
+        ValueError: the text is not a duration.
+    """
+    parts = _DURATION_PART.findall(duration)
+    if not parts or "".join(number + unit for number, unit in parts) != duration:
+        raise ValueError(f"{duration!r} is not a duration; write it like 90s, 45m or 1h30m")
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)

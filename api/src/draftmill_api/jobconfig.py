@@ -1,0 +1,96 @@
+"""The one config file of every job: the spec's own field names, plus endpoints and absolute paths."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from draftmill_api.base import ApiModel
+from draftmill_api.v1alpha1.shared import Endpoint, HuggingFaceModel
+from draftmill_api.v1alpha1.synthrun import (
+    Generation,
+    HuggingFaceDataset,
+    Sampling,
+    SamplingOverrides,
+    TemplateArguments,
+)
+
+AbsolutePath = Annotated[str, Field(pattern=r"^/", max_length=2048)]
+
+
+class JobModel(ApiModel):
+    """The target model as a job sees it."""
+
+    name: str = Field(description="Name under which the server serves the model.")
+    path: AbsolutePath = Field(
+        description="Folder of the model; with huggingFace, where the plan downloads it to."
+    )
+    hugging_face: HuggingFaceModel | None = Field(
+        default=None, description="Where the plan downloads it from."
+    )
+    trust_remote_code: bool = Field(
+        default=False, description="Allow the Python code of the model's folder to run."
+    )
+
+
+class JobFile(ApiModel):
+    """A file of prompts."""
+
+    path: AbsolutePath = Field(description="A .jsonl, .json or .parquet file.")
+
+
+class JobSource(ApiModel):
+    """Where prompts come from: exactly one of huggingFace and file."""
+
+    EXACTLY_ONE_OF = ("hugging_face", "file")
+
+    hugging_face: HuggingFaceDataset | None = Field(default=None, description="A dataset of the hub.")
+    file: JobFile | None = Field(default=None, description="A file.")
+
+
+class JobDataset(ApiModel):
+    """A dataset as a job sees it."""
+
+    name: str = Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    source: JobSource
+    max_samples: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    sampling: SamplingOverrides = Field(default_factory=SamplingOverrides)
+    chat_template_kwargs: TemplateArguments = Field(default_factory=dict)
+
+
+class JobOutput(ApiModel):
+    """Where the answers go."""
+
+    path: AbsolutePath
+
+
+class JobRun(ApiModel):
+    """The run that a job belongs to; on a laptop a name is enough."""
+
+    kind: Literal["SynthRun"] = "SynthRun"
+    name: str = "local"
+    namespace: str = ""
+    uid: str = ""
+
+
+class SynthJobConfig(ApiModel):
+    """Config of `draftmill plan`, `generate` and `finish` for a SynthRun."""
+
+    run: JobRun = Field(default_factory=JobRun)
+    model: JobModel
+    output: JobOutput
+    datasets: list[JobDataset] = Field(min_length=1, max_length=64)
+    sampling: Sampling = Field(default_factory=Sampling)
+    generation: Generation = Field(default_factory=Generation)
+    endpoints: list[Endpoint] = Field(default_factory=list, max_length=64)
+    context_length: int | None = Field(
+        default=None, ge=1, description="Sequence limit that the servers were started with, in tokens."
+    )
+
+
+def config_hash(text: str) -> str:
+    """Identity of a config file's text: what `/progress` reports as the hash in force."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

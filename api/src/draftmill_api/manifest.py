@@ -1,0 +1,66 @@
+"""Files that say what an output is made of: `run.json`, `summary.json`, `manifest.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from draftmill_api.base import ApiModel
+from draftmill_api.jobconfig import JobRun
+from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
+
+
+class RunFingerprint(ApiModel):
+    """`run.json` of a dataset's folder: what its records were asked with. Another fingerprint is refused."""
+
+    model: ModelFacts
+    sampling: dict[str, Any]
+    chat_template_kwargs: dict[str, Any]
+    api: str
+    created_by: JobRun
+
+
+class PartFile(ApiModel):
+    """One file of records."""
+
+    path: str = Field(description="Relative to the manifest.")
+    bytes: int
+    records: int
+    sha256: str
+
+
+class ManifestDataset(ApiModel):
+    """The files of one dataset."""
+
+    name: str
+    files: list[PartFile]
+    dead_letters: list[PartFile]
+
+
+class Manifest(ApiModel):
+    """`manifest.json`: the artefact of a SynthRun, by content."""
+
+    kind: str = "SynthRun"
+    version: int = 1
+    run: JobRun
+    model: ModelFacts
+    model_name: str
+    tokenizer_sha256: str = Field(description="Hash of the tokenizer's files.")
+    chat_template_sha256: str = Field(description="Hash of the chat template.")
+    sampling: dict[str, dict[str, Any]] = Field(description="Sampling in force, by dataset.")
+    datasets: list[ManifestDataset]
+    records: int
+    completion_tokens: int
+
+
+class Summary(ApiModel):
+    """`summary.json`: the accounting, for people and programs."""
+
+    run: JobRun
+    progress: RunProgress
+    datasets: list[DatasetProgress]
+    finish_reasons: dict[str, int]
+    statuses: dict[str, int]
+    dead_letter_reasons: dict[str, int]
+    accounted: bool = Field(description="The kinds of rows add up to the total.")

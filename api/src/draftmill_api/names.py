@@ -1,0 +1,40 @@
+"""Names that operator, jobs and users share: labels, annotations, mount points, ports."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "draftmill.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+FIELD_MANAGER: Final = "draftmill"
+
+LABEL_KIND: Final = f"{GROUP}/kind"
+"""The run's kind, lower case: `synthrun`."""
+LABEL_RUN: Final = f"{GROUP}/run"
+"""The run's name, sanitised to a label value; the full name is in `ANNOTATION_RUN_NAME`."""
+LABEL_ROLE: Final = f"{GROUP}/role"
+"""`config`, `plan`, `server`, `worker` or `finish`."""
+LABEL_WORKER: Final = f"{GROUP}/worker"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+
+ANNOTATION_RUN_NAME: Final = f"{GROUP}/run-name"
+ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
+ANNOTATION_TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
+
+MODELS_MOUNT: Final = "/models"
+DATA_MOUNT: Final = "/data"
+CONFIG_MOUNT: Final = "/etc/draftmill"
+CONFIG_FILE: Final = f"{CONFIG_MOUNT}/job.yaml"
+
+JOB_HTTP_PORT: Final = 9090
+SERVER_PORT: Final = 8000
+
+WORKER_VARIABLE: Final = "DRAFTMILL_WORKER"
+"""`i/n`: this worker's index and the number of workers."""
+ATTEMPT_VARIABLE: Final = "DRAFTMILL_ATTEMPT"
+TERMINATION_MESSAGE_VARIABLE: Final = "DRAFTMILL_TERMINATION_MESSAGE"
+"""Where a job writes its `TerminationMessage`; unset outside Kubernetes."""
+TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
+TERMINATION_MESSAGE_LIMIT: Final = 4000
+"""Bytes; the kubelet keeps 4,096 of a container."""

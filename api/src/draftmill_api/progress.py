@@ -1,0 +1,86 @@
+"""What a worker serves at `/progress`, and what a job leaves as its termination message."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from draftmill_api.base import ApiModel
+from draftmill_api.v1alpha1.status import DatasetProgress, Failure, ModelFacts, RunProgress
+
+
+class WorkerState(StrEnum):
+    """Where a worker is."""
+
+    WAITING = "Waiting"
+    """No endpoint answers yet."""
+    PREFLIGHT = "Preflight"
+    RUNNING = "Running"
+    DRAINING = "Draining"
+    """SIGTERM came: nothing is admitted, in-flight answers are awaited."""
+    DONE = "Done"
+
+
+class Progress(ApiModel):
+    """The state of one worker, as JSON at `/progress`."""
+
+    run_uid: str = ""
+    worker: str = Field(default="0/1", description="Index and number of the workers.")
+    attempt: int = 1
+    state: WorkerState
+    config_hash: str = Field(description="Hash of the config file in force.")
+    progress: RunProgress
+    datasets: list[DatasetProgress] = Field(default_factory=list)
+    failures: list[Failure] = Field(default_factory=list, description="Most frequent first, at most 10.")
+    message: str = Field(default="", description="What it waits for, in a sentence.")
+
+
+class Refusal(ApiModel):
+    """Why a job ended with `ExitCode.CONFIGURATION`, or failed."""
+
+    reason: str = Field(
+        max_length=64, description="One CamelCase word: ModelNotFound, StorageNotWritable, ..."
+    )
+    message: str = Field(max_length=1024, description="What is wrong, with what, and the remedy.")
+
+
+class PlanResult(ApiModel):
+    """What a plan found. Lists are in the spec's order of datasets, without names, to stay small."""
+
+    model: ModelFacts
+    dataset_totals: list[int] = Field(max_length=64)
+    dataset_duplicates: list[int] = Field(max_length=64)
+    dataset_unusable: list[int] = Field(max_length=64)
+    prompt_tokens: int
+    longest_prompt_tokens: int
+    bytes_needed: int
+    bytes_free: int
+
+
+class FinishResult(ApiModel):
+    """What the finish step counted on disk."""
+
+    progress: RunProgress
+    dataset_done: list[int] = Field(
+        max_length=64, description="Records of each dataset, in the spec's order."
+    )
+    cap_reached: bool = Field(default=False, description="A maxTokens left rows out.")
+    manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
+    manifest_sha256: str = Field(alias="manifestSHA256", max_length=64)
+    failures: list[Failure] = Field(default_factory=list, max_length=5)
+
+
+class WorkerResult(ApiModel):
+    """What a worker had done when it ended."""
+
+    progress: RunProgress
+
+
+class TerminationMessage(ApiModel):
+    """The last words of a job's container: one of results, or a refusal. At most 4,000 bytes of JSON."""
+
+    refusal: Refusal | None = None
+    plan: PlanResult | None = None
+    worker: WorkerResult | None = None
+    finish: FinishResult | None = None

@@ -1,0 +1,116 @@
+"""One line of `raw_responses.jsonl`, one line of `dead_letter.jsonl`, and the identity of a row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Think(StrEnum):
+    """Where the reasoning of an answer opens."""
+
+    NONE = "none"
+    OPEN_IN_PROMPT = "open_in_prompt"
+    IN_OUTPUT = "in_output"
+
+
+class RecordStatus(StrEnum):
+    """What kind of answer a record holds."""
+
+    OK = "ok"
+    TRUNCATED = "truncated"
+    TRUNCATED_REASONING = "truncated_reasoning"
+    """Cut off by the limit while thinking was still open."""
+    REPETITION = "repetition"
+    MALFORMED = "malformed"
+    """The number of think-end tokens is not what `think` implies."""
+
+
+class FinishReason(StrEnum):
+    """Why the engine stopped, in one vocabulary for all engines."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+    REPETITION = "repetition"
+
+
+class _Line(BaseModel):
+    """snake_case JSON, keys in the order of the fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordModel(_Line):
+    """The model that answered."""
+
+    name: str
+    fingerprint: str
+
+
+class Record(_Line):
+    """A prompt and its answer, with the server's own token ids."""
+
+    id: str
+    prompt_key: str
+    sample_id: int = Field(description="Position of the row in its source.")
+    dataset: str
+    turn: int = Field(description="Assistant turns before the answer.")
+    sample: int
+    prompt_ids: list[int]
+    output_ids: list[int]
+    prompt_tokens: int
+    completion_tokens: int
+    finish_reason: FinishReason
+    status: RecordStatus
+    think: Think
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+    chat_template_kwargs: dict[str, Any]
+    reasoning: str | None
+    content: str | None
+    text: str
+    sampling: dict[str, Any]
+    model: RecordModel
+    server: str = Field(description="Name of the endpoint that answered.")
+    attempt: int = Field(description="Attempt of the worker that wrote the record.")
+    created: str = Field(description="RFC 3339, UTC.")
+    latency_s: float
+
+
+class DeadLetter(_Line):
+    """A row without a record, and why."""
+
+    id: str
+    prompt_key: str | None
+    sample_id: int
+    dataset: str
+    sample: int
+    reason: str = Field(
+        description="Kind of failure, snake_case: bad_request, context_overflow, unusable_row, ..."
+    )
+    message: str
+    permanent: bool = Field(description="Asking again cannot help.")
+    tries: int
+    created: str
+
+
+def canonical_json(value: Any) -> bytes:
+    """One byte string for equal values: sorted keys, no spaces, UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def prompt_key(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, chat_template_kwargs: dict[str, Any]
+) -> str:
+    """The identity of a prompt: equal prompts have equal keys, whatever their place in the source."""
+    return hashlib.sha256(canonical_json([messages, tools, chat_template_kwargs])).hexdigest()[:32]
+
+
+def row_id(key: str, sample: int) -> str:
+    """The identity of a row; sample 0 is bare, so that asking for more samples keeps it."""
+    return key if sample == 0 else f"{key}-s{sample}"

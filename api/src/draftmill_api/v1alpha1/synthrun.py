@@ -1,0 +1,230 @@
+"""SynthRun: asks the target model every prompt and keeps the exact token ids."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from draftmill_api.base import ApiModel, DecimalText, Duration
+from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_api.v1alpha1.shared import INSIDE_VOLUME, Endpoint, Model, RelativePath, Server, Storage
+from draftmill_api.v1alpha1.status import SynthRunStatus
+
+TemplateArguments = Annotated[
+    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+]
+
+
+class Api(StrEnum):
+    """The engine's route that answers come through."""
+
+    AUTO = "Auto"
+    CHAT = "Chat"
+    GENERATE = "Generate"
+
+
+class HuggingFaceDataset(ApiModel):
+    """A dataset on the Hugging Face hub, or a local copy in its cache."""
+
+    repo: str = Field(
+        min_length=1, max_length=256, description="Repository, for example mlabonne/open-perfectblend."
+    )
+    split: str = Field(default="train", min_length=1, max_length=128, description="Split of the dataset.")
+    config: str | None = Field(
+        default=None, max_length=128, description="Configuration (subset) of the dataset."
+    )
+    revision: str | None = Field(default=None, max_length=128, description="Branch, tag or commit.")
+
+
+class FileSource(ApiModel):
+    """A file of prompts on the data volume."""
+
+    path: RelativePath = Field(
+        description="Path below storage.data of a .jsonl, .json or .parquet file.",
+        json_schema_extra=INSIDE_VOLUME,
+    )
+
+
+class Source(ApiModel):
+    """Where prompts come from: exactly one of huggingFace and file."""
+
+    EXACTLY_ONE_OF = ("hugging_face", "file")
+
+    hugging_face: HuggingFaceDataset | None = Field(
+        default=None, description="A dataset loaded with the Hugging Face datasets library."
+    )
+    file: FileSource | None = Field(default=None, description="A file on the data volume.")
+
+
+class SamplingOverrides(ApiModel):
+    """Sampling parameters of one dataset; what is left out comes from the run's sampling."""
+
+    temperature: DecimalText | None = Field(default=None, description="Sampling temperature; 0 is greedy.")
+    top_p: DecimalText | None = Field(default=None, description="Nucleus sampling: cumulative probability.")
+    top_k: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Sample among the k likeliest tokens only."
+    )
+    min_p: DecimalText | None = Field(
+        default=None, description="Least probability of a token relative to the likeliest one."
+    )
+    max_completion_tokens: int | None = Field(
+        default=None, ge=1, le=16_777_216, description="Longest answer in tokens, reasoning included."
+    )
+    seed: int | None = Field(
+        default=None, ge=0, le=2_147_483_647, description="Seed of the sampling; sample i uses seed + i."
+    )
+    samples_per_prompt: int | None = Field(
+        default=None, ge=1, le=1024, description="Answers asked for each prompt."
+    )
+
+
+class Sampling(ApiModel):
+    """Sampling parameters of the run."""
+
+    temperature: DecimalText = Field(default="1.0", description="Sampling temperature; 0 is greedy.")
+    top_p: DecimalText = Field(default="1.0", description="Nucleus sampling: cumulative probability.")
+    top_k: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="Sample among the k likeliest tokens only."
+    )
+    min_p: DecimalText | None = Field(
+        default=None, description="Least probability of a token relative to the likeliest one."
+    )
+    max_completion_tokens: int = Field(
+        default=8192, ge=1, le=16_777_216, description="Longest answer in tokens, reasoning included."
+    )
+    seed: int | None = Field(
+        default=None, ge=0, le=2_147_483_647, description="Seed of the sampling; sample i uses seed + i."
+    )
+    samples_per_prompt: int = Field(default=1, ge=1, le=1024, description="Answers asked for each prompt.")
+
+    def over(self, overrides: SamplingOverrides) -> Sampling:
+        """These parameters with one dataset's own put over them."""
+        return self.model_copy(update=overrides.model_dump(exclude_none=True))
+
+
+class Dataset(ApiModel):
+    """A named list of prompts; its answers go to a folder of that name."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=40,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
+        description="Name of the dataset and of its output folder: letters, digits, '_', '-', '.'.",
+    )
+    source: Source = Field(description="Where the prompts come from.")
+    max_samples: int | None = Field(
+        default=None, ge=1, le=1_000_000_000, description="Use the first so many rows of the source."
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Stop admitting rows when the answers reach so many tokens; reaching it is success.",
+    )
+    sampling: SamplingOverrides = Field(
+        default_factory=SamplingOverrides, description="Sampling of this dataset, over the run's."
+    )
+    chat_template_kwargs: TemplateArguments = Field(
+        default_factory=dict,
+        description="Chat template arguments of this dataset, over generation.chatTemplateKwargs.",
+    )
+
+
+class Generation(ApiModel):
+    """How requests are sent."""
+
+    api: Api = Field(
+        default=Api.AUTO,
+        description="Route: Chat (/v1/chat/completions), Generate (token ids in and out), or Auto: "
+        "Chat on VLLM, Generate on SGLang.",
+    )
+    chat_template_kwargs: TemplateArguments = Field(
+        default_factory=dict,
+        description="Arguments of the chat template, for example thinking: true; stored with each record.",
+    )
+    concurrency: int = Field(
+        default=128, ge=1, le=65536, description="Most requests in flight at once, over all servers."
+    )
+    connect_timeout: Duration = Field(default="10s", description="Longest wait for a connection to a server.")
+    stall_timeout: Duration = Field(
+        default="600s",
+        description="A request is sent again when its server has shown no sign of life for so long; "
+        "there is no total timeout.",
+    )
+    retries: int = Field(
+        default=3,
+        ge=0,
+        le=100,
+        description="Further tries of a row whose request failed in a way that may pass.",
+    )
+    pod: PodOverrides | None = Field(default=None, description="Overrides of the generator's pod.")
+
+
+class Output(ApiModel):
+    """Where the answers go."""
+
+    path: RelativePath = Field(
+        description="Folder below storage.data; each dataset gets a folder of its name inside.",
+        json_schema_extra=INSIDE_VOLUME,
+    )
+
+
+class SynthRunSpec(ApiModel):
+    """What a SynthRun shall produce, and with what."""
+
+    EXACTLY_ONE_OF = ("server", "endpoints")
+
+    model: Model = Field(description="The target model.")
+    storage: Storage = Field(description="Volumes of the run.")
+    server: Server | None = Field(
+        default=None, description="Servers that the operator starts; or use endpoints."
+    )
+    endpoints: list[Endpoint] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Servers that exist already; or use server.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    output: Output = Field(description="Where the answers go.")
+    datasets: list[Dataset] = Field(
+        min_length=1,
+        max_length=64,
+        description="The prompts, in named datasets.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    )
+    sampling: Sampling = Field(default_factory=Sampling, description="Sampling parameters of the run.")
+    generation: Generation = Field(default_factory=Generation, description="How requests are sent.")
+    backoff_limit: int = Field(
+        default=6,
+        ge=0,
+        le=1000,
+        description="Failed attempts of a worker in a row, without a new record, before the run is Failed.",
+    )
+
+
+class SynthRun(ApiModel):
+    """Prompts -> the target model's own answers, as exact token ids."""
+
+    api_version: Literal["draftmill.dev/v1alpha1"] = "draftmill.dev/v1alpha1"
+    kind: Literal["SynthRun"] = "SynthRun"
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    spec: SynthRunSpec
+    status: SynthRunStatus | None = None
+
+
+__all__ = [
+    "Api",
+    "Dataset",
+    "FileSource",
+    "Generation",
+    "HuggingFaceDataset",
+    "Output",
+    "Sampling",
+    "SamplingOverrides",
+    "Source",
+    "SynthRun",
+    "SynthRunSpec",
+    "SynthRunStatus",
+]
