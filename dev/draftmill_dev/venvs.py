@@ -1,0 +1,83 @@
+"""Virtual environments, made by uv from requirement files with hashes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from draftmill_dev import cache
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REQUIREMENTS = REPOSITORY / "requirements"
+
+
+def uv() -> Path:
+    """The uv program, at the version in `requirements/bootstrap.txt`.
+
+    Raises:
+        CommandError: It could not be fetched.
+    """
+    pinned = REQUIREMENTS / "bootstrap.txt"
+
+    def make(folder: Path) -> None:
+        if find_spec("ensurepip") is None:  # Debian ships it apart from python3
+            raise NotImplementedError
+        venv = folder / "venv"
+        cache.run([sys.executable, "-m", "venv", venv], folder)
+        cache.run([venv / "bin/python", "-m", "pip", "install", "--require-hashes", "-r", pinned], folder)
+
+    return cache.build("uv", [pinned, sys.version], make) / "venv" / "bin" / "uv"
+
+
+def create(folder: Path, python: str, requirements: Path) -> Path:
+    """Makes `<folder>/venv` with exactly the packages of a requirement file; it may be mounted anywhere.
+
+    Args:
+        folder: The cache folder being built.
+        python: The interpreter, which must stand at the same path wherever the environment is used.
+        requirements: File with pinned versions and hashes.
+
+    Raises:
+        CommandError: A package could not be fetched or installed.
+    """
+    venv = folder / "venv"
+    run_uv(["venv", "--relocatable", "--python", python, venv], folder)
+    run_uv(["pip", "install", "--python", venv, "--no-deps", "--require-hashes", "-r", requirements], folder)
+    return venv
+
+
+def development() -> Path:
+    """Makes the environment of tests and tools, with this checkout installed editable, and links it as `.venv`.
+
+    Every checkout has its own, so that two never import each other's sources. It
+    costs seconds: the packages are hard links into uv's cache.
+    """
+    requirements = REQUIREMENTS / "dev.txt"
+
+    def make(folder: Path) -> None:
+        venv = create(folder, sys.executable, requirements)
+        run_uv(
+            ["pip", "install", "--python", venv, "--no-deps", "--no-build-isolation", "--editable", REPOSITORY],
+            folder,
+        )
+
+    key: list[Path | str] = [requirements, REPOSITORY / "pyproject.toml", str(REPOSITORY), sys.version]
+    venv = cache.build("venv-dev", key, make) / "venv"
+    _link(REPOSITORY / ".venv", venv)
+    return venv
+
+
+def run_uv(arguments: list[str | Path], folder: Path) -> None:
+    """Runs uv with its output in the log of a folder being built; what it downloads is kept in the cache."""
+    variables = {"UV_CACHE_DIR": str(cache.cache_root() / "uv"), "UV_PYTHON_DOWNLOADS": "never"}
+    cache.run([uv(), *arguments], folder, env=variables)
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    fresh = link.with_name(f"{link.name}.{os.getpid()}")
+    fresh.symlink_to(target)
+    fresh.replace(link)
