@@ -22,3 +22,5 @@ def build() -> Path:
 def _make(folder: Path) -> None:
     python = environment.build() / "bin" / "python"
     cache.run([python, _CONVERT, folder / NAME], folder, env={"HF_HUB_OFFLINE": "1"})
+    for file in (folder / NAME).iterdir():
+        file.chmod(0o644)  # the weights are written for their owner alone; pods read them as another user

@@ -1,0 +1,195 @@
+"""Container images without Docker and without a registry: a base by mmdebstrap, the rest by buildah.
+
+Each image is an archive in the cache, named after the content it was made from,
+so that an unchanged source is neither built nor imported a second time.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftmill_dev import cache, toolchain
+from draftmill_dev.cluster import Cluster
+from draftmill_dev.venvs import REPOSITORY, REQUIREMENTS
+
+OPERATOR = "operator"
+JOBS = "jobs"
+SERVER = "server"
+NAMES = (OPERATOR, JOBS, SERVER)
+
+_DOCKERFILES = REPOSITORY / "dev" / "images"
+_SOURCES: dict[str, tuple[Path, ...]] = {
+    OPERATOR: (
+        REPOSITORY / "pyproject.toml",
+        REQUIREMENTS / "build.txt",
+        REQUIREMENTS / "operator.txt",
+        REPOSITORY / "api" / "src",
+        REPOSITORY / "operator" / "src",
+    ),
+    JOBS: (
+        REPOSITORY / "pyproject.toml",
+        REQUIREMENTS / "build.txt",
+        REQUIREMENTS / "jobs.txt",
+        REPOSITORY / "api" / "src",
+        REPOSITORY / "jobs" / "src",
+        REPOSITORY / "cli" / "src",
+    ),
+    SERVER: (),
+}
+_BASE_PACKAGES = "ca-certificates,python3,python3-venv,usr-is-merged"
+_BASE_OPTIONS = (
+    "--variant=minbase",
+    f"--include={_BASE_PACKAGES}",
+    "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+    "--dpkgopt=path-exclude=/usr/share/doc/*",
+    "--dpkgopt=path-exclude=/usr/share/man/*",
+    "--dpkgopt=path-exclude=/usr/share/locale/*",
+    '--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname"',
+)
+_TLS_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the cache.
+
+    Attributes:
+        reference: Name and tag; the tag is the hash of what it was made from.
+        archive: The image as a Docker archive.
+    """
+
+    reference: str
+    archive: Path
+
+    @property
+    def repository(self) -> str:
+        """The reference without its tag."""
+        return self.reference.rpartition(":")[0]
+
+    @property
+    def tag(self) -> str:
+        """The tag alone."""
+        return self.reference.rpartition(":")[2]
+
+
+def build(name: str) -> Image:
+    """Returns one of `NAMES`, built when it is not there yet.
+
+    Raises:
+        CommandError: The build failed.
+    """
+    dockerfile = _DOCKERFILES / f"Dockerfile.{name}"
+    key = [dockerfile, *_SOURCES[name], *_base_key()]
+    reference = f"localhost/draftmill-{name}:{cache.content_hash(key)}"
+
+    def make(folder: Path) -> None:
+        base = _base()
+        toolchain.apt_install(["buildah"])
+        options = ["--isolation", "chroot", "--layers", "--build-arg", f"BASE_IMAGE={base}"]
+        if _TLS_AUTHORITIES.exists():  # where a proxy opens TLS; for the build alone, not in the image
+            options += ["--volume", f"{_TLS_AUTHORITIES}:{_TLS_AUTHORITIES}:ro"]
+        with cache.lock("buildah"):
+            _buildah(folder, "build", *options, "--file", dockerfile, "--tag", reference, REPOSITORY)
+            _buildah(folder, "push", reference, f"docker-archive:{folder / 'image.tar'}:{reference}")
+
+    return Image(reference, cache.build(f"image-{name}", key, make) / "image.tar")
+
+
+def load(cluster: Cluster, image: Image) -> None:
+    """Brings an image to the cluster's node unless it is there.
+
+    Raises:
+        CommandError: The import failed.
+    """
+    if not cluster.has_image(image.reference):
+        cluster.import_image(image.archive)
+
+
+def push(image: Image, prefix: str) -> str:
+    """Pushes an image to a registry and returns its name there.
+
+    Args:
+        image: The image.
+        prefix: Registry and path, for example `registry.example.org/team`.
+
+    Raises:
+        CommandError: The registry refused it.
+    """
+    target = f"{prefix.rstrip('/')}/{image.reference.rpartition('/')[2]}"
+    toolchain.apt_install(["buildah"])
+    folder = image.archive.parent
+    with cache.lock("buildah"):
+        _buildah(folder, "pull", "--policy", "always", f"docker-archive:{image.archive}")
+        _buildah(folder, "push", image.reference, f"docker://{target}")
+    return target
+
+
+def _base() -> str:
+    """The image that the others start from, in buildah's store: Debian with Python, 130 MB."""
+    reference = f"localhost/draftmill-base:{cache.content_hash(_base_key())}"
+
+    def make(folder: Path) -> None:
+        toolchain.apt_install(["mmdebstrap"])
+        sources = folder / "sources.list"
+        sources.write_text("\n".join(_debian_sources()) + "\n")
+        cache.run(["mmdebstrap", *_BASE_OPTIONS, _codename(), folder / "base.tar", sources], folder)
+
+    folder = cache.build("image-base", _base_key(), make)
+    toolchain.apt_install(["buildah"])
+    with cache.lock("buildah"):
+        if not _in_store(reference):
+            _commit_base(folder, reference)
+    return reference
+
+
+def _commit_base(folder: Path, reference: str) -> None:
+    name = f"draftmill-base-{os.getpid()}"
+    _buildah(folder, "from", "--name", name, "scratch")
+    try:
+        _buildah(folder, "add", name, folder / "base.tar", "/")
+        _buildah(folder, "commit", name, reference)
+    finally:
+        _buildah(folder, "rm", name)
+
+
+def _base_key() -> list[Path | str]:
+    return [_codename(), *_BASE_OPTIONS]
+
+
+def _codename() -> str:
+    for line in Path("/etc/os-release").read_text().splitlines():
+        if line.startswith("VERSION_CODENAME="):
+            return line.partition("=")[2].strip('"')
+    return "stable"
+
+
+def _debian_sources() -> Iterable[str]:
+    """This machine's own package sources, as far as they are Debian's: a mirror set here serves the images too."""
+    entry = "$(ORIGIN)\tdeb $(REPO_URI) $(RELEASE) $(COMPONENT)"
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", entry, "Created-By: Packages"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    origins = (line.split("\t", 1) for line in listed.splitlines())
+    return sorted({source for origin, source in origins if origin == "Debian"})
+
+
+def _in_store(reference: str) -> bool:
+    asked = subprocess.run([*_buildah_program(), "inspect", "--type", "image", reference], capture_output=True, check=False)
+    return asked.returncode == 0
+
+
+def _buildah(folder: Path, *arguments: str | Path) -> None:
+    cache.run([*_buildah_program(), *arguments], folder)
+
+
+def _buildah_program() -> list[str]:
+    """Buildah with a store of its own: images of the person who works here are not touched."""
+    store = cache.cache_root() / "buildah"
+    return ["buildah", "--root", str(store), "--runroot", f"{store}-run", "--storage-driver", "overlay"]
