@@ -184,6 +184,9 @@ class Attempts(ApiModel):
     )
     last_failure_time: Time | None = Field(default=None, description="When the last attempt failed.")
     last_failure: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
+    succeeded: bool = Field(
+        default=False, description="The worker ended with every row accounted for; what is left is to check."
+    )
 
 
 class SynthRunStatus(ApiModel):
