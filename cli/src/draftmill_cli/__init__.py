@@ -1,1 +1,1 @@
-"""The `draftmill` command, also `kubectl draftmill`."""
+"""The `draftmill` command, also `kubectl draftmill`: looks at runs, and runs jobs without Kubernetes."""

@@ -1,0 +1,139 @@
+"""The command line: which commands there are, what they take, and where their code is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+JOB_STEPS = ("plan", "generate", "finish")
+POD_ROLES = ("plan", "server", "worker", "finish")
+
+_DESCRIPTION = """\
+Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
+
+On a cluster:             get, status, watch, logs, retry   (also as `kubectl draftmill ...`)
+On files:                 sample, check
+Without any Kubernetes:   plan, generate, finish --config job.yaml
+"""
+
+
+class Command(NamedTuple):
+    """One subcommand: its line in the help, its arguments, and the module whose `run(args)` does it."""
+
+    name: str
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    description: str = ""
+    extra: str = "cli"
+
+    @property
+    def module(self) -> str:
+        """Imported only when the command is used, so that no command needs another's libraries."""
+        return f"draftmill_cli.commands.{self.name}"
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The parser of everything but the steps of `JOB_STEPS`, whose arguments belong to the jobs."""
+    root = argparse.ArgumentParser(
+        prog=prog, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = root.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        sub = commands.add_parser(
+            command.name, help=command.summary, description=command.description or command.summary
+        )
+        command.configure(sub)
+        sub.set_defaults(module=command.module, extra=command.extra)
+    for step, summary in zip(JOB_STEPS, _STEP_SUMMARIES, strict=True):
+        commands.add_parser(step, help=summary, add_help=False)
+    return root
+
+
+def _cluster(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--namespace", help="namespace; the context's own when left out")
+    parser.add_argument("--context", help="context of the kubeconfig; the current one when left out")
+    parser.add_argument("--kubeconfig", type=Path, help="kubeconfig file; $KUBECONFIG when left out")
+
+
+def _one_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", help="name of the SynthRun")
+    _cluster(parser)
+
+
+def _get(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="RUN", nargs="?", help="one run; all when left out")
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="runs of all namespaces")
+    parser.add_argument("-o", "--output", choices=["wide"], help="wide: further columns")
+    _cluster(parser)
+
+
+def _logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as lines come")
+    parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines")
+    parser.add_argument(
+        "--of", choices=POD_ROLES, default="worker", help="which of the run's pods (default: worker)"
+    )
+    _one_run(parser)
+
+
+def _sample(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", metavar="RUN-OR-FOLDER", help="an output folder, or a run whose data this machine can read"
+    )
+    parser.add_argument("-c", "--count", type=int, default=2, help="records to show (default: 2)")
+    parser.add_argument("--dataset", metavar="NAME", help="records of this dataset only")
+    _cluster(parser)
+
+
+def _check(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the output folder of a run")
+
+
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+COMMANDS = (
+    Command("get", "list runs", _get, "List runs, with the same columns as `kubectl get synthruns`."),
+    Command("status", "tell everything about one run", _one_run),
+    Command(
+        "watch",
+        "follow a run until it ends",
+        _one_run,
+        "Follow a run until it ends. Exit code: 0 when it Succeeded, 1 when it Failed.",
+    ),
+    Command(
+        "logs",
+        "print the log of a run's pod",
+        _logs,
+        "Print the log of a run's current worker, or other pod.",
+    ),
+    Command(
+        "sample",
+        "show records in readable form",
+        _sample,
+        "Show records, spread evenly over the files, in readable form.",
+    ),
+    Command(
+        "check",
+        "verify an output folder",
+        _check,
+        "Re-read an output folder as the finish step does. Exit code: 0 when all is well, 1 when not.",
+        extra="jobs",
+    ),
+    Command(
+        "retry",
+        "run a Failed run again",
+        _one_run,
+        "Delete and re-create a Failed run: it goes on from the records that are on disk.",
+    ),
+    Command("version", "print the version", _nothing),
+)
+
+_STEP_SUMMARIES = (
+    "job: look at model and prompts before anything is asked",
+    "job: ask every prompt and keep the exact token ids",
+    "job: re-read the result, write summary.json and manifest.json",
+)

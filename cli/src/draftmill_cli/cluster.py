@@ -1,0 +1,249 @@
+"""Access to the cluster: runs, their pods and logs. Every failure becomes a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config, watch
+from pydantic import ValidationError
+from urllib3.exceptions import HTTPError, MaxRetryError
+
+from draftmill_api import names
+from draftmill_api.v1alpha1 import SynthRun
+from draftmill_cli.errors import CliError
+
+_PLURAL = "synthruns"
+_WATCH_SECONDS = 240
+_CONNECT_SECONDS = 10
+_LOST_SECONDS = 60
+_SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster and the namespace that commands are about."""
+
+    namespace: str
+    _api: Any
+
+    def table(self, name: str | None, *, all_namespaces: bool) -> dict[str, Any]:
+        """Runs as the API server's own Table, with the columns of the CRD."""
+        scope = "" if all_namespaces else f"/namespaces/{self.namespace}"
+        item = f"/{name}" if name else ""
+        with _in_sentences(name, self.namespace):
+            answer = self._api.call_api(
+                f"/apis/{names.API_VERSION}{scope}/{_PLURAL}{item}",
+                "GET",
+                header_params={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"},
+                response_type="object",
+                auth_settings=["BearerToken"],
+                _return_http_data_only=True,
+                _request_timeout=_CONNECT_SECONDS,
+            )
+        return dict(answer)
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """A run as the API server holds it."""
+        with _in_sentences(name, self.namespace):
+            return dict(self._objects().get_namespaced_custom_object(*self._runs(), name))
+
+    def run(self, name: str) -> SynthRun:
+        """A run.
+
+        Raises:
+            CliError: There is none, or the cluster does not answer.
+        """
+        return parse_run(self.manifest(name))
+
+    def follow(self, name: str) -> Iterator[SynthRun]:
+        """The run now, and again after each change, until the caller stops or the run is deleted.
+
+        A lost connection is taken up again; a state may be yielded twice.
+
+        Raises:
+            CliError: There is no such run (any more), or the cluster has been away for a minute.
+        """
+        last_heard = time.monotonic()
+        while True:
+            try:
+                for run in self._watch(name):
+                    last_heard = time.monotonic()
+                    yield run
+            except (HTTPError, client.ApiException) as error:
+                if time.monotonic() - last_heard > _LOST_SECONDS:
+                    raise CliError(f"the cluster has not answered for {_LOST_SECONDS} s: {error}") from error
+                time.sleep(1)
+
+    def _watch(self, name: str) -> Iterator[SynthRun]:
+        yield self.run(name)
+        events = watch.Watch().stream(
+            self._objects().list_namespaced_custom_object,
+            *self._runs(),
+            field_selector=f"metadata.name={name}",
+            timeout_seconds=_WATCH_SECONDS,
+            _request_timeout=(_CONNECT_SECONDS, _WATCH_SECONDS + _CONNECT_SECONDS),
+        )
+        for event in events:
+            if event["type"] == "DELETED":
+                raise CliError(f"SynthRun {self.namespace}/{name} was deleted")
+            yield parse_run(event["object"])
+
+    def replace(self, name: str, manifest: dict[str, Any], uid: str) -> None:
+        """Deletes the run with that uid, waits until it is gone, and creates `manifest`.
+
+        Where something else (Argo CD) has re-created it already, that is as good.
+        """
+        runs = self._objects()
+        with _in_sentences(name, self.namespace):
+            runs.delete_namespaced_custom_object(
+                *self._runs(),
+                name,
+                body={
+                    "apiVersion": "v1",
+                    "kind": "DeleteOptions",
+                    "propagationPolicy": "Foreground",
+                    "preconditions": {"uid": uid},
+                },
+            )
+            still_there = f"SynthRun {self.namespace}/{name} is still being deleted; try again later"
+            _wait_until(lambda: self._uid(name) != uid, still_there)
+            if self._uid(name) is None:
+                runs.create_namespaced_custom_object(*self._runs(), body=manifest)
+
+    def _uid(self, name: str) -> str | None:
+        try:
+            found = self._objects().get_namespaced_custom_object(*self._runs(), name)
+        except client.ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        return str(found["metadata"]["uid"])
+
+    def newest_pod(self, run: str, role: str) -> str | None:
+        """Name of the youngest pod that plays a role in a run; None without one."""
+        selector = f"{names.LABEL_KIND}=synthrun,{names.LABEL_ROLE}={role}"
+        with _in_sentences(run, self.namespace):
+            pods = self._core().list_namespaced_pod(self.namespace, label_selector=selector).items
+        own = [pod for pod in pods if _run_of(pod) == run]
+        newest = max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+        return None if newest is None else str(newest.metadata.name)
+
+    def log(self, pod: str, *, follow: bool, tail: int | None) -> Iterator[str]:
+        """The lines of a pod's log."""
+        with _in_sentences(pod, self.namespace):
+            stream = self._core().read_namespaced_pod_log(
+                pod,
+                self.namespace,
+                follow=follow,
+                _preload_content=False,
+                **({} if tail is None else {"tail_lines": tail}),
+            )
+            for line in stream:
+                yield line.decode(errors="replace")
+
+    def local_folder(self, claim: str) -> Path | None:
+        """The folder of this machine that a claim is bound to; None when its volume is elsewhere."""
+        core = self._core()
+        with _in_sentences(claim, self.namespace):
+            bound = core.read_namespaced_persistent_volume_claim(claim, self.namespace).spec.volume_name
+            volume = core.read_persistent_volume(bound).spec if bound else None
+        source = volume and (volume.host_path or volume.local)
+        folder = Path(source.path) if source else None
+        return folder if folder and folder.is_dir() else None
+
+    def _core(self) -> Any:
+        return client.CoreV1Api(self._api)
+
+    def _objects(self) -> Any:
+        return client.CustomObjectsApi(self._api)
+
+    def _runs(self) -> tuple[str, str, str, str]:
+        return names.GROUP, names.VERSION, self.namespace, _PLURAL
+
+
+def connect(args: Namespace) -> Cluster:
+    """The cluster that the kubeconfig names, or the one that this pod runs in.
+
+    Raises:
+        CliError: There is no usable kubeconfig.
+    """
+    settings = client.Configuration()
+    path = str(args.kubeconfig) if args.kubeconfig else None
+    try:
+        config.load_config(config_file=path, context=args.context, client_configuration=settings)
+        namespace = args.namespace or _namespace_of_context(path, args.context)
+    except config.ConfigException as error:
+        raise CliError(f"no cluster to talk to: {error}; set KUBECONFIG or give --kubeconfig") from error
+    settings.retries = False
+    return Cluster(namespace, client.ApiClient(settings))
+
+
+def parse_run(manifest: dict[str, Any]) -> SynthRun:
+    """A run from its JSON; fields of a newer version are left out.
+
+    Raises:
+        CliError: This version cannot read it.
+    """
+    try:
+        return SynthRun.model_validate(manifest, extra="ignore")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CliError(
+            f"this version of draftmill cannot read the run ({where}: {first['msg']}); "
+            "install the version that the cluster has"
+        ) from error
+
+
+def _namespace_of_context(path: str | None, context: str | None) -> str:
+    if _SERVICE_ACCOUNT_NAMESPACE.exists() and path is None and context is None:
+        return _SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+    contexts, current = config.list_kube_config_contexts(config_file=path)
+    chosen = next((entry for entry in contexts if entry["name"] == context), current)
+    return str(chosen["context"].get("namespace") or "default")
+
+
+def _run_of(pod: Any) -> str | None:
+    annotations = pod.metadata.annotations or {}
+    name: str | None = annotations.get(names.ANNOTATION_RUN_NAME)
+    return name
+
+
+def _wait_until(done: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + 120
+    while not done():
+        if time.monotonic() > deadline:
+            raise CliError(otherwise)
+        time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def _in_sentences(name: str | None, namespace: str) -> Iterator[None]:
+    try:
+        yield
+    except client.ApiException as error:
+        raise CliError(_sentence(error, name, namespace)) from error
+    except MaxRetryError as error:
+        raise CliError(f"the cluster does not answer: {error.reason}") from error
+    except HTTPError as error:
+        raise CliError(f"the cluster does not answer: {error}") from error
+
+
+def _sentence(error: client.ApiException, name: str | None, namespace: str) -> str:
+    try:
+        status = json.loads(error.body or "")
+    except ValueError:
+        status = {}
+    if error.status == HTTPStatus.NOT_FOUND and not status.get("details", {}).get("name"):
+        return f"this cluster has no {_PLURAL}.{names.GROUP}: install the chart first"
+    if error.status == HTTPStatus.NOT_FOUND:
+        return f"there is no {name} in namespace {namespace}; `draftmill get -A` lists all runs"
+    return str(status.get("message") or f"the API server answered {error.status} {error.reason}")

@@ -1,0 +1,44 @@
+"""`draftmill retry`: a Failed run again, from the records that are on disk."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from typing import Any
+
+import yaml
+
+from draftmill_api.v1alpha1.status import Phase
+from draftmill_cli.cluster import connect, parse_run
+from draftmill_cli.errors import CliError
+from draftmill_cli.view import phase_of
+
+_KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
+
+
+def run(args: Namespace) -> int:
+    """Deletes and re-creates the run; if creating fails, its manifest is printed so that nothing is lost."""
+    cluster = connect(args)
+    old = cluster.manifest(args.name)
+    phase = phase_of(parse_run(old))
+    if phase is not Phase.FAILED:
+        raise CliError(f"{args.name} is {phase}: only a Failed run is retried")
+    new = fresh(old)
+    try:
+        cluster.replace(args.name, new, old["metadata"]["uid"])
+    except CliError:
+        print(f"# The run's manifest, for `kubectl apply -f`:\n{yaml.safe_dump(new)}", file=sys.stderr)
+        raise
+    print(f"SynthRun {cluster.namespace}/{args.name} starts again; `draftmill watch {args.name}` follows it.")
+    return 0
+
+
+def fresh(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What a user would apply to make the run: without status and what the API server adds."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key in _KEPT}
+    return {
+        "apiVersion": manifest["apiVersion"],
+        "kind": manifest["kind"],
+        "metadata": metadata,
+        "spec": manifest["spec"],
+    }

@@ -1,0 +1,15 @@
+"""Where commands print: in colour on a terminal, plain lines of any length elsewhere."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+_UNBOUNDED = 1000
+
+
+def console() -> Console:
+    """A console on stdout that never cuts or wraps text that goes into a pipe."""
+    width = None if sys.stdout.isatty() else _UNBOUNDED
+    return Console(file=sys.stdout, width=width, highlight=False, emoji=False, markup=False)

@@ -1,0 +1,166 @@
+"""How a run looks to people: one line for a log, one report for a screen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
+from draftmill_api.v1alpha1.shared import Volume
+from draftmill_api.v1alpha1.status import Counts, Phase, RunProgress
+
+_COLOURS = {Phase.SUCCEEDED: "bold green", Phase.FAILED: "bold red", Phase.RUNNING: "bold cyan"}
+_BAR_WIDTH = 40
+
+
+def phase_of(run: SynthRun) -> Phase:
+    """The run's phase; Pending until the operator has seen it."""
+    return (run.status and run.status.phase) or Phase.PENDING
+
+
+def line(run: SynthRun) -> str:
+    """Phase, progress and reason in one line: `Running: 60/200 (0 errors), 1.2 req/s, ETA 2m`."""
+    status = run.status or SynthRunStatus()
+    parts = [str(phase_of(run))]
+    if status.progress and status.progress.total:
+        parts.append(_progress_words(status.progress))
+    if status.servers and not (status.progress and status.progress.done) and status.completion_time is None:
+        parts.append(f"servers {status.servers.summary}")
+    if status.reason:
+        parts.append(f"{status.reason}: {status.message}" if status.message else status.reason)
+    return ", ".join(parts)
+
+
+def report(run: SynthRun, now: datetime) -> RenderableType:
+    """Everything that the status tells, for a screen."""
+    status = run.status or SynthRunStatus()
+    parts: list[RenderableType] = [_facts(run, status, now)]
+    if status.progress and status.progress.total:
+        parts.append(_bar(status.progress))
+    if status.datasets:
+        parts += ["", _counts_table(("DATASET", [(d.name, d) for d in status.datasets]))]
+    if status.conditions:
+        rows = [(c.type, c.status.value, c.reason, c.message) for c in status.conditions]
+        parts += ["", _table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)]
+    if status.failures:
+        rows = [(f.reason, str(f.count), f.id, f.message) for f in status.failures]
+        parts += ["", _table(("FAILURE", "ROWS", "FOR EXAMPLE", "MESSAGE"), rows)]
+    return Group(*parts)
+
+
+def _facts(run: SynthRun, status: SynthRunStatus, now: datetime) -> Table:
+    phase = phase_of(run)
+    facts: list[tuple[str, str | Text]] = [
+        ("SynthRun", f"{run.metadata['namespace']}/{run.metadata['name']}"),
+        ("Phase", Text.assemble((phase, _COLOURS.get(phase, "bold")), _since(status, now))),
+    ]
+    if status.reason or status.message:
+        facts.append(("Reason", ": ".join(text for text in (status.reason, status.message) if text)))
+    facts.append(("Model", run.spec.model.name))
+    if status.plan:
+        plan = status.plan
+        facts.append(("Plan", f"{plan.rows:,} rows, longest prompt {plan.longest_prompt_tokens:,} tokens"))
+    if status.servers:
+        facts.append(("Servers", f"{status.servers.summary} ready"))
+    if status.attempts and status.attempts.count > 1:
+        last = f", last failure: {status.attempts.last_failure}" if status.attempts.last_failure else ""
+        facts.append(("Attempts", f"{status.attempts.count}{last}"))
+    if status.output:
+        output = status.output
+        facts.append(("Output", f"{output.records:,} records, {output.tokens:,} tokens"))
+        facts.append(("Lies in", f"{_volume(output.volume)}, folder {output.path}"))
+    table = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        table.add_row(name, value)
+    return table
+
+
+def _since(status: SynthRunStatus, now: datetime) -> str:
+    if status.start_time is None:
+        return ""
+    end = datetime.fromisoformat(status.completion_time) if status.completion_time else now
+    span = short_span((end - datetime.fromisoformat(status.start_time)).total_seconds())
+    return f" after {span}" if status.completion_time else f" for {span}"
+
+
+def short_span(seconds: float) -> str:
+    """`42s`, `3m10s`, `2h05m`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+
+
+def _volume(volume: Volume) -> str:
+    if volume.persistent_volume_claim:
+        return f"claim {volume.persistent_volume_claim.claim_name}"
+    if volume.nfs:
+        return f"{volume.nfs.server}:{volume.nfs.path}"
+    return f"{volume.host_path.path} of the node" if volume.host_path else ""
+
+
+def _progress_words(progress: RunProgress) -> str:
+    words = f"{progress.done}/{progress.total} ({progress.errors} errors)"
+    if progress.requests_per_second:
+        words += f", {progress.requests_per_second} req/s"
+    if progress.tokens_per_second is not None:
+        words += f", {progress.tokens_per_second} tok/s"
+    if progress.average_completion_tokens is not None:
+        words += f", avg completion: {progress.average_completion_tokens} tokens"
+    return words + (f", ETA: {progress.eta}" if progress.eta else "")
+
+
+def _bar(progress: RunProgress) -> Table:
+    settled = progress.done + progress.errors + progress.skipped + progress.not_admitted
+    bar = ProgressBar(total=progress.total, completed=min(settled, progress.total), width=_BAR_WIDTH)
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("Progress", bar, _progress_words(progress))
+    return grid
+
+
+def _counts_table(named: tuple[str, Iterable[tuple[str, Counts]]]) -> Table:
+    title, rows = named
+    header = (
+        title,
+        "DONE",
+        "TOTAL",
+        "OK",
+        "TRUNCATED",
+        "MALFORMED",
+        "ERRORS",
+        "SKIPPED",
+        "LEFT OUT",
+        "TOKENS",
+    )
+    return _table(header, ((name, *_numbers(counts)) for name, counts in rows), numbers=True)
+
+
+def _numbers(counts: Counts) -> tuple[str, ...]:
+    values = (
+        counts.done,
+        counts.total,
+        counts.ok,
+        counts.truncated,
+        counts.malformed,
+        counts.errors,
+        counts.skipped,
+        counts.not_admitted,
+        counts.completion_tokens,
+    )
+    return tuple(f"{value:,}" for value in values)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for index, title in enumerate(header):
+        table.add_column(title, justify="right" if numbers and index else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
