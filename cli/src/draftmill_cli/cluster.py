@@ -127,13 +127,12 @@ class Cluster:
             raise
         return str(found["metadata"]["uid"])
 
-    def newest_pod(self, run: str, role: str) -> str | None:
+    def newest_pod(self, run: SynthRun, role: str) -> str | None:
         """Name of the youngest pod that plays a role in a run; None without one."""
-        selector = f"{names.LABEL_KIND}=synthrun,{names.LABEL_ROLE}={role}"
-        with _in_sentences(run, self.namespace):
+        selector = f"{names.LABEL_RUN_UID}={run.metadata['uid']},{names.LABEL_ROLE}={role}"
+        with _in_sentences(run.metadata["name"], self.namespace):
             pods = self._core().list_namespaced_pod(self.namespace, label_selector=selector).items
-        own = [pod for pod in pods if _run_of(pod) == run]
-        newest = max(own, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+        newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp, default=None)
         return None if newest is None else str(newest.metadata.name)
 
     def log(self, pod: str, *, follow: bool, tail: int | None) -> Iterator[str]:
@@ -209,12 +208,6 @@ def _namespace_of_context(path: str | None, context: str | None) -> str:
     contexts, current = config.list_kube_config_contexts(config_file=path)
     chosen = next((entry for entry in contexts if entry["name"] == context), current)
     return str(chosen["context"].get("namespace") or "default")
-
-
-def _run_of(pod: Any) -> str | None:
-    annotations = pod.metadata.annotations or {}
-    name: str | None = annotations.get(names.ANNOTATION_RUN_NAME)
-    return name
 
 
 def _wait_until(done: Callable[[], bool], otherwise: str) -> None:

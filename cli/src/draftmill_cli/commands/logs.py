@@ -14,7 +14,7 @@ def run(args: Namespace) -> int:
     """Prints the log of the run's youngest pod of a role."""
     cluster = connect(args)
     state = cluster.run(args.name)
-    pod = cluster.newest_pod(args.name, args.of)
+    pod = cluster.newest_pod(state, args.of)
     if pod is None:
         raise CliError(f"{args.name} has no {args.of} pod now. {line(state)}")
     for text in cluster.log(pod, follow=args.follow, tail=args.tail):
