@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+SENTENCE: Final = "x-draftmill-sentence"
+"""JSON schema keyword: the API server's answer when the bounds or the pattern beside it are missed."""
+VALIDATIONS: Final = "x-kubernetes-validations"
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
@@ -17,6 +31,11 @@ class Rule(NamedTuple):
 
     rule: str
     message: str
+
+
+def says(sentence: str) -> JsonDict:
+    """JSON schema extra that gives a field's bounds or pattern a sentence for people."""
+    return {SENTENCE: sentence}
 
 
 class ApiModel(BaseModel):
@@ -52,6 +71,16 @@ class ApiModel(BaseModel):
         exactly_one = Rule(f"[{present}].filter(x, x).size() == 1", _exactly_one_message(cls))
         return (exactly_one, *cls.RULES)
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
+    ) -> JsonSchemaValue:
+        """The JSON schema, with the type's CEL rules as the API server reads them."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        if rules := cls.cel_rules():
+            schema[VALIDATIONS] = [rule._asdict() for rule in rules]
+        return schema
+
     def to_json(self) -> dict[str, Any]:
         """The JSON form: camelCase names, fields that are None left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -74,25 +103,43 @@ def _number_to_text(value: Any) -> Any:
     return format(value, "f").rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-Duration = Annotated[str, Field(pattern=r"^([0-9]+(h|m|s|ms))+$", max_length=32)]
+Duration = Annotated[
+    str,
+    Field(
+        pattern=r"^([0-9]{1,7}(h|m|s|ms))+$",
+        max_length=32,
+        json_schema_extra=says("write a span of time like 90s, 45m or 1h30m (a day is 24h)"),
+    ),
+]
 """A span of time as Kubernetes writes it: `90s`, `45m`, `1h30m`. Days do not exist: write `168h`."""
 
 Quantity = Annotated[
     str,
     BeforeValidator(_number_to_text),
-    Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$", max_length=32),
+    Field(
+        pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
+        max_length=32,
+        json_schema_extra=says("write a Kubernetes quantity like 500m or 16Gi"),
+    ),
 ]
 """A Kubernetes resource quantity: `500m`, `16Gi`."""
 
 DecimalText = Annotated[
-    str, BeforeValidator(_number_to_text), Field(pattern=r"^[0-9]+(\.[0-9]+)?$", max_length=16)
+    str,
+    BeforeValidator(_number_to_text),
+    Field(
+        pattern=r"^[0-9]+(\.[0-9]+)?$",
+        max_length=16,
+        json_schema_extra=says('write a decimal number in quotes, like "0.95"'),
+    ),
 ]
 """A decimal number kept as text, since the Kubernetes API has no floats: `"0.95"`."""
 
-KubernetesObject = Annotated[
-    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
-]
-"""A piece of the Kubernetes API that is passed through as it is and checked by the API server."""
+ANYTHING: Final[JsonDict] = {"x-kubernetes-preserve-unknown-fields": True}
+"""Schema of a value that is kept as it is. CEL cannot see it, but compares it as part of what holds it."""
+
+KubernetesObject = Annotated[dict[str, Any], Field(json_schema_extra={"additionalProperties": ANYTHING})]
+"""A piece of the Kubernetes API that is passed through as it is and checked when the pod is made."""
 
 
 def seconds(duration: str) -> float:

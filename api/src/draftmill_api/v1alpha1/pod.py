@@ -5,35 +5,92 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import Field
+from pydantic.config import JsonDict
 
-from draftmill_api.base import ApiModel, KubernetesObject
+from draftmill_api.base import ANYTHING, ApiModel, KubernetesObject, Rule
 
-_NAMED = {
-    "x-kubernetes-preserve-unknown-fields": True,
-    "required": ["name"],
-    "properties": {"name": {"type": "string", "maxLength": 253}},
-}
-_MOUNT = {
-    "x-kubernetes-preserve-unknown-fields": True,
-    "required": ["name", "mountPath"],
-    "properties": {
-        "name": {"type": "string", "maxLength": 253},
-        "mountPath": {"type": "string", "maxLength": 512},
-    },
-}
+_TEXT: JsonDict = {"type": "string", "maxLength": 4096}
+_NAME: JsonDict = {"type": "string", "minLength": 1, "maxLength": 253}
+_PATH: JsonDict = {"type": "string", "minLength": 1, "maxLength": 512}
+_FLAG: JsonDict = {"type": "boolean"}
+_OBJECT: JsonDict = {"type": "object", "additionalProperties": ANYTHING}
+_VOLUME_SOURCES = (
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "hostPath",
+    "image",
+    "nfs",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+)
 
 
-def _list_map(*keys: str) -> dict[str, Any]:
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
+def _closed(required: list[str], properties: JsonDict) -> JsonDict:
+    """An object with these properties and no others: only so does CEL see every change inside."""
+    return {"additionalProperties": False, "required": [*required], "properties": properties}
 
 
-Named = Annotated[dict[str, Any], Field(json_schema_extra=_NAMED)]
-Mount = Annotated[dict[str, Any], Field(json_schema_extra=_MOUNT)]
+def _list_map(*keys: str) -> JsonDict:
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [*keys]}
+
+
+EnvironmentVariable = Annotated[
+    dict[str, Any],
+    Field(json_schema_extra=_closed(["name"], {"name": _NAME, "value": _TEXT, "valueFrom": _OBJECT})),
+]
+PodVolume = Annotated[
+    dict[str, Any],
+    Field(
+        json_schema_extra=_closed(["name"], {"name": _NAME, **dict.fromkeys(_VOLUME_SOURCES, _OBJECT)}),
+    ),
+]
+Mount = Annotated[
+    dict[str, Any],
+    Field(
+        json_schema_extra=_closed(
+            ["name", "mountPath"],
+            {
+                "name": _NAME,
+                "mountPath": _PATH,
+                "subPath": _PATH,
+                "subPathExpr": _PATH,
+                "readOnly": _FLAG,
+                "recursiveReadOnly": _NAME,
+                "mountPropagation": _NAME,
+            },
+        )
+    ),
+]
+LocalReference = Annotated[dict[str, Any], Field(json_schema_extra=_closed(["name"], {"name": _NAME}))]
+ResourceClaim = Annotated[
+    dict[str, Any],
+    Field(
+        json_schema_extra=_closed(
+            ["name"],
+            {"name": _NAME, "resourceClaimName": _NAME, "resourceClaimTemplateName": _NAME},
+        )
+    ),
+]
 StringMap = dict[str, Annotated[str, Field(max_length=4096)]]
 
 
 class PodOverrides(ApiModel):
     """What may be changed in a pod that Draftmill renders; the forms are those of the Pod API."""
+
+    RULES = (
+        Rule(
+            "!has(self.labels) || self.labels.all(key, !key.startsWith('draftmill.dev/'))",
+            "labels that begin with draftmill.dev/ are the operator's own; choose another name",
+        ),
+        Rule(
+            "!has(self.env) || self.env.all(variable, !variable.name.startsWith('DRAFTMILL_'))",
+            "variables that begin with DRAFTMILL_ are set by the operator; choose another name",
+        ),
+    )
 
     node_selector: StringMap | None = Field(
         default=None, max_length=32, description="Labels that the node must have."
@@ -52,7 +109,7 @@ class PodOverrides(ApiModel):
     labels: StringMap | None = Field(
         default=None, max_length=32, description="Labels of the pods; draftmill.dev/ labels are refused."
     )
-    env: list[Named] | None = Field(
+    env: list[EnvironmentVariable] | None = Field(
         default=None,
         max_length=128,
         description="Environment variables of the main container; the same name replaces one of podDefaults.",
@@ -61,7 +118,7 @@ class PodOverrides(ApiModel):
     env_from: list[KubernetesObject] | None = Field(
         default=None, max_length=16, description="ConfigMaps and Secrets taken as environment variables."
     )
-    volumes: list[Named] | None = Field(
+    volumes: list[PodVolume] | None = Field(
         default=None,
         max_length=32,
         description="Further volumes. hostPath is refused outside the prefixes that the chart allows.",
@@ -73,7 +130,7 @@ class PodOverrides(ApiModel):
         description="Mounts of the main container; the same mountPath replaces one of podDefaults.",
         json_schema_extra=_list_map("mountPath"),
     )
-    image_pull_secrets: list[Named] | None = Field(
+    image_pull_secrets: list[LocalReference] | None = Field(
         default=None,
         max_length=16,
         description="Secrets for pulling the images.",

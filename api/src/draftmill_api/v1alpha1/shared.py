@@ -8,22 +8,42 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.config import JsonDict
 
-from draftmill_api.base import ApiModel, DecimalText, Duration, Quantity, Rule
-from draftmill_api.v1alpha1.pod import Named, PodOverrides
+from draftmill_api.base import VALIDATIONS, ApiModel, DecimalText, Duration, Quantity, Rule, says
+from draftmill_api.v1alpha1.pod import PodOverrides, ResourceClaim
 
-RelativePath = Annotated[
-    str, Field(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9._][A-Za-z0-9._/@+=-]*$")
-]
-"""A path below a volume's root. That no part of it is `..` is a CEL rule beside the field."""
-
-INSIDE_VOLUME: JsonDict = {
-    "x-kubernetes-validations": [
+_NO_WAY_UP: JsonDict = {
+    VALIDATIONS: [
         {
             "rule": "!self.split('/').exists(part, part == '..')",
-            "message": "the path must stay inside its volume: '..' is not allowed",
+            "message": "a path may not go up: '..' is not allowed",
         }
     ]
 }
+
+RelativePath = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=512,
+        pattern=r"^[A-Za-z0-9._][A-Za-z0-9._/@+=-]*$",
+        json_schema_extra=_NO_WAY_UP
+        | says(
+            "write a path below the volume's root, without a leading '/': letters, digits and . _ - / @ + ="
+        ),
+    ),
+]
+"""A path below a volume's root."""
+
+AbsoluteFolder = Annotated[
+    str,
+    Field(
+        min_length=2,
+        max_length=1024,
+        pattern=r"^/.",
+        json_schema_extra=_NO_WAY_UP | says("write an absolute path, which begins with '/'"),
+    ),
+]
+"""A folder of a node or of an NFS server."""
 
 
 class Engine(StrEnum):
@@ -64,11 +84,13 @@ class Model(ApiModel):
         max_length=128,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$",
         description="Name under which the server serves the model and which the records carry.",
+        json_schema_extra=says(
+            "a model name has letters, digits and . _ - / and begins with a letter or digit"
+        ),
     )
     path: RelativePath | None = Field(
         default=None,
         description="Folder of the model below storage.models.",
-        json_schema_extra=INSIDE_VOLUME,
     )
     hugging_face: HuggingFaceModel | None = Field(
         default=None,
@@ -89,16 +111,14 @@ class ClaimVolume(ApiModel):
 class HostPathVolume(ApiModel):
     """A folder of the node. Refused unless the chart allows its prefix."""
 
-    path: str = Field(
-        min_length=2, max_length=1024, pattern=r"^/", description="Absolute path of the folder on the node."
-    )
+    path: AbsoluteFolder = Field(description="Absolute path of the folder on the node.")
 
 
 class NfsVolume(ApiModel):
     """An export of an NFS server."""
 
     server: str = Field(min_length=1, max_length=253, description="Host name or address of the NFS server.")
-    path: str = Field(min_length=1, max_length=1024, pattern=r"^/", description="Exported path.")
+    path: AbsoluteFolder = Field(description="Exported path.")
 
 
 class Volume(ApiModel):
@@ -140,6 +160,14 @@ class Server(ApiModel):
             "self.engine == 'SGLang' || !has(self.hierarchicalCacheGiBPerRank)",
             "hierarchicalCacheGiBPerRank is a feature of SGLang; remove it or use engine SGLang",
         ),
+        Rule(
+            "self.gpus == 0 || !has(self.tensorParallelSize) || self.tensorParallelSize <= self.gpus",
+            "tensorParallelSize cannot be larger than gpus: one server is one pod",
+        ),
+        Rule(
+            "!has(self.memFractionStatic) || double(self.memFractionStatic) <= 1.0",
+            "memFractionStatic is a fraction: write a number from 0 to 1",
+        ),
     )
 
     engine: Engine = Field(description="Inference engine: VLLM or SGLang.")
@@ -179,6 +207,7 @@ class Server(ApiModel):
         max_length=32,
         pattern=r"^[a-z0-9_]+$",
         description="Data type of the KV cache, for example bfloat16.",
+        json_schema_extra=says("write the engine's name of a data type, for example bfloat16 or fp8_e4m3"),
     )
     hierarchical_cache_gi_b_per_rank: int | None = Field(
         default=None,
@@ -199,7 +228,7 @@ class Server(ApiModel):
     extra_resources: dict[str, Quantity] | None = Field(
         default=None, max_length=16, description="Further extended resources of the pod, for example rdma/ib."
     )
-    resource_claims: list[Named] | None = Field(
+    resource_claims: list[ResourceClaim] | None = Field(
         default=None,
         max_length=8,
         description="Dynamic resource allocation claims of the pod, passed through.",
@@ -216,12 +245,14 @@ class Endpoint(ApiModel):
         max_length=63,
         pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$",
         description="Name for logs and records.",
+        json_schema_extra=says("an endpoint's name has small letters, digits, '-' and '.'"),
     )
     url: str = Field(
         min_length=1,
         max_length=512,
         pattern=r"^https?://[^/\s]+$",
         description="Base address without a path, for example http://10.0.0.5:8000.",
+        json_schema_extra=says("write a base address without a path, for example http://10.0.0.5:8000"),
     )
     engine: Engine = Field(description="Inference engine behind the address: VLLM or SGLang.")
 

@@ -7,14 +7,40 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from draftmill_api.base import ApiModel, DecimalText, Duration
+from draftmill_api.base import ApiModel, DecimalText, Duration, Rule, says
 from draftmill_api.v1alpha1.pod import PodOverrides
-from draftmill_api.v1alpha1.shared import INSIDE_VOLUME, Endpoint, Model, RelativePath, Server, Storage
+from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
 from draftmill_api.v1alpha1.status import SynthRunStatus
 
 TemplateArguments = Annotated[
-    dict[str, Any], Field(json_schema_extra={"x-kubernetes-preserve-unknown-fields": True})
+    dict[str, Any],
+    Field(
+        json_schema_extra={
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {
+                "thinking": {"type": "boolean", "description": "Reasoning of Kimi and DeepSeek models."},
+                "enable_thinking": {"type": "boolean", "description": "Reasoning of Qwen3 models."},
+                "reasoning_effort": {
+                    "type": "string",
+                    "maxLength": 32,
+                    "description": "Length of the reasoning of gpt-oss models: low, medium or high.",
+                },
+            },
+        }
+    ),
 ]
+"""Arguments of a chat template. The usual ones have types: a template takes the text "false" for true."""
+
+_TEMPERATURE = Rule(
+    "!has(self.temperature) || double(self.temperature) <= 10.0", "temperature is a number from 0 to 10"
+)
+_TOP_P = Rule(
+    "!has(self.topP) || (double(self.topP) > 0.0 && double(self.topP) <= 1.0)",
+    "topP is a probability: write a number above 0, at most 1",
+)
+_MIN_P = Rule(
+    "!has(self.minP) || double(self.minP) <= 1.0", "minP is a probability: write a number from 0 to 1"
+)
 
 
 class Api(StrEnum):
@@ -43,7 +69,6 @@ class FileSource(ApiModel):
 
     path: RelativePath = Field(
         description="Path below storage.data of a .jsonl, .json or .parquet file.",
-        json_schema_extra=INSIDE_VOLUME,
     )
 
 
@@ -60,6 +85,8 @@ class Source(ApiModel):
 
 class SamplingOverrides(ApiModel):
     """Sampling parameters of one dataset; what is left out comes from the run's sampling."""
+
+    RULES = (_TEMPERATURE, _TOP_P, _MIN_P)
 
     temperature: DecimalText | None = Field(default=None, description="Sampling temperature; 0 is greedy.")
     top_p: DecimalText | None = Field(default=None, description="Nucleus sampling: cumulative probability.")
@@ -82,6 +109,8 @@ class SamplingOverrides(ApiModel):
 
 class Sampling(ApiModel):
     """Sampling parameters of the run."""
+
+    RULES = (_TEMPERATURE, _TOP_P, _MIN_P)
 
     temperature: DecimalText = Field(default="1.0", description="Sampling temperature; 0 is greedy.")
     top_p: DecimalText = Field(default="1.0", description="Nucleus sampling: cumulative probability.")
@@ -112,6 +141,10 @@ class Dataset(ApiModel):
         max_length=40,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
         description="Name of the dataset and of its output folder: letters, digits, '_', '-', '.'.",
+        json_schema_extra=says(
+            "a dataset's name is the name of its folder: use letters, digits, '_', '-' and '.', "
+            "and begin with a letter or digit"
+        ),
     )
     source: Source = Field(description="Where the prompts come from.")
     max_samples: int | None = Field(
@@ -144,7 +177,11 @@ class Generation(ApiModel):
         description="Arguments of the chat template, for example thinking: true; stored with each record.",
     )
     concurrency: int = Field(
-        default=128, ge=1, le=65536, description="Most requests in flight at once, over all servers."
+        default=128,
+        ge=1,
+        le=65536,
+        description="Most requests in flight at once, over all servers.",
+        json_schema_extra=says("concurrency is the number of requests in flight at once: from 1 to 65536"),
     )
     connect_timeout: Duration = Field(default="10s", description="Longest wait for a connection to a server.")
     stall_timeout: Duration = Field(
@@ -166,7 +203,6 @@ class Output(ApiModel):
 
     path: RelativePath = Field(
         description="Folder below storage.data; each dataset gets a folder of its name inside.",
-        json_schema_extra=INSIDE_VOLUME,
     )
 
 
@@ -174,6 +210,18 @@ class SynthRunSpec(ApiModel):
     """What a SynthRun shall produce, and with what."""
 
     EXACTLY_ONE_OF = ("server", "endpoints")
+    RULES = (
+        Rule(
+            "self.datasets.all(one, self.datasets.exists_one(other, other.name == one.name))",
+            "two datasets have the same name; each needs its own, which is the name of its folder",
+        ),
+        Rule(
+            "!has(self.server) || !has(self.server.contextLength) || self.datasets.all(one, "
+            "one.?sampling.?maxCompletionTokens.orValue(self.sampling.maxCompletionTokens) "
+            "< self.server.contextLength)",
+            "maxCompletionTokens must be smaller than server.contextLength, which holds prompt and answer",
+        ),
+    )
 
     model: Model = Field(description="The target model.")
     storage: Storage = Field(description="Volumes of the run.")

@@ -1,0 +1,82 @@
+"""The custom resources of this version: names, columns and rules that are not in the types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from draftmill_api.base import ApiModel, Rule
+from draftmill_api.v1alpha1 import mutability
+from draftmill_api.v1alpha1.synthrun import SynthRun
+
+
+class ColumnType(StrEnum):
+    """How kubectl prints a column."""
+
+    TEXT = "string"
+    INTEGER = "integer"
+    AGE = "date"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of `kubectl get`; always a scalar field, never a list item by its position."""
+
+    name: str
+    path: str
+    type: ColumnType
+    description: str
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A custom resource."""
+
+    model: type[ApiModel]
+    plural: str
+    singular: str
+    short_names: tuple[str, ...]
+    columns: tuple[Column, ...]
+    fields: tuple[mutability.Field, ...]
+
+    @property
+    def kind(self) -> str:
+        """The kind, as users write it."""
+        return self.model.__name__
+
+    @property
+    def root_rules(self) -> tuple[Rule, ...]:
+        """Rules that compare spec, old spec and status."""
+        return mutability.rules(self.fields)
+
+
+SYNTH_RUN: Final = Resource(
+    model=SynthRun,
+    plural="synthruns",
+    singular="synthrun",
+    short_names=("sr",),
+    columns=(
+        Column("PHASE", ".status.phase", ColumnType.TEXT, "Where the run is."),
+        Column("DONE", ".status.progress.done", ColumnType.INTEGER, "Rows with a record."),
+        Column("TOTAL", ".status.progress.total", ColumnType.INTEGER, "Rows to account for."),
+        Column("ERRORS", ".status.progress.errors", ColumnType.INTEGER, "Rows in the dead letter."),
+        Column("REQ/S", ".status.progress.requestsPerSecond", ColumnType.TEXT, "Finished rows per second."),
+        Column("TOK/S", ".status.progress.tokensPerSecond", ColumnType.INTEGER, "Tokens per second."),
+        Column(
+            "AVG-TOK",
+            ".status.progress.averageCompletionTokens",
+            ColumnType.INTEGER,
+            "Mean length of the answers in tokens.",
+        ),
+        Column("ETA", ".status.progress.eta", ColumnType.TEXT, "Time to the end."),
+        Column("AGE", ".metadata.creationTimestamp", ColumnType.AGE, "Time since the run was created."),
+        Column("SERVERS", ".status.servers.summary", ColumnType.TEXT, "Ready and wanted servers.", wide=True),
+        Column("MODEL", ".spec.model.name", ColumnType.TEXT, "The target model.", wide=True),
+        Column("REASON", ".status.reason", ColumnType.TEXT, "Reason of the phase.", wide=True),
+    ),
+    fields=mutability.SYNTH_RUN,
+)
+
+RESOURCES: Final = (SYNTH_RUN,)
