@@ -1,0 +1,172 @@
+"""A cluster as tests see it: runs, the children of a run, their processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+
+from draftmill_api import names
+from tests.support.waiting import until
+
+Manifest = dict[str, Any]
+_PLURAL = "synthruns"
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Kube:
+    """The API of one cluster and one of its namespaces.
+
+    Attributes:
+        cgroup: Name of the cgroup below which the cluster's pods are, to find their processes.
+    """
+
+    api: Any
+    namespace: str
+    cgroup: str = ""
+
+    @property
+    def core(self) -> Any:
+        return client.CoreV1Api(self.api)
+
+    @property
+    def batch(self) -> Any:
+        return client.BatchV1Api(self.api)
+
+    @property
+    def apps(self) -> Any:
+        return client.AppsV1Api(self.api)
+
+    @property
+    def objects(self) -> Any:
+        return client.CustomObjectsApi(self.api)
+
+    def create_run(self, manifest: Manifest) -> str:
+        """Creates a SynthRun and returns its name."""
+        self.objects.create_namespaced_custom_object(*self._runs, manifest)
+        return str(manifest["metadata"]["name"])
+
+    def run(self, name: str) -> Manifest | None:
+        """A SynthRun, or None."""
+        try:
+            return dict(self.objects.get_namespaced_custom_object(*self._runs, name))
+        except client.ApiException as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def status(self, name: str) -> Manifest:
+        """The status of a SynthRun; empty before the operator has seen it."""
+        run = self.run(name)
+        return dict((run or {}).get("status", {}))
+
+    def patch_run(self, name: str, change: Manifest) -> None:
+        """Merges a change into a run."""
+        self.objects.patch_namespaced_custom_object(*self._runs, name, change)
+
+    def delete_run(self, name: str) -> None:
+        """Deletes a run; its children go by garbage collection."""
+        self.objects.delete_namespaced_custom_object(*self._runs, name)
+
+    def wait(self, name: str, holds: Callable[[Manifest], Any], within: float, what: str = "") -> Manifest:
+        """Waits until something holds of a run's status, and returns that status."""
+
+        def look() -> Manifest | None:
+            status = self.status(name)
+            return status if holds(status) else None
+
+        return until(look, within, lambda: f"{what} {name}: {json.dumps(self.status(name), indent=1)}")
+
+    def wait_phase(self, name: str, *phases: str, within: float) -> Manifest:
+        """Waits until a run is in one of the phases; a Failed run ends the waiting at once."""
+        status = self.wait(name, lambda s: s.get("phase") in {*phases, "Failed"}, within, f"phase {phases}")
+        assert status["phase"] in phases, f"{name} failed: {json.dumps(status, indent=1)}"
+        return status
+
+    def pods(self, run: str, role: str) -> list[Any]:
+        """Pods of a run that play a role and are not going away, youngest first."""
+        labels = f"{names.LABEL_RUN}={run},{names.LABEL_ROLE}={role}"
+        found = self.core.list_namespaced_pod(self.namespace, label_selector=labels).items
+        alive = [pod for pod in found if pod.metadata.deletion_timestamp is None]
+        return sorted(alive, key=lambda pod: pod.metadata.creation_timestamp, reverse=True)
+
+    def running_pod(self, run: str, role: str, within: float = 60) -> Any:
+        """The pod of a role whose container runs, waited for."""
+
+        def look() -> Any:
+            return next((pod for pod in self.pods(run, role) if is_running(pod)), None)
+
+        return until(look, within, lambda: f"a running {role} pod of {run}: {self.status(run)}")
+
+    def children(self, run: str) -> list[str]:
+        """Everything that belongs to a run, as kind/name."""
+        selector = {"label_selector": f"{names.LABEL_RUN}={run}"}
+        lists = {
+            "Job": self.batch.list_namespaced_job,
+            "Deployment": self.apps.list_namespaced_deployment,
+            "Pod": self.core.list_namespaced_pod,
+            "Service": self.core.list_namespaced_service,
+            "ConfigMap": self.core.list_namespaced_config_map,
+        }
+        return [
+            f"{kind}/{item.metadata.name}"
+            for kind, listed in lists.items()
+            for item in listed(self.namespace, **selector).items
+        ]
+
+    def processes(self, pod: Any) -> list[int]:
+        """Process ids, as this machine counts them, of a pod's running containers."""
+        ids = [
+            status.container_id.partition("://")[2]
+            for status in pod.status.container_statuses or []
+            if status.state.running and status.container_id
+        ]
+        found: set[int] = set()
+        for folder in _cgroups_named(self.cgroup, ids):
+            found.update(int(line) for line in (folder / "cgroup.procs").read_text().split())
+        return sorted(found)
+
+    def kill(self, pod: Any, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to the processes of a pod's containers, by their ids."""
+        processes = self.processes(pod)
+        assert processes, f"no process of pod {pod.metadata.name} found"
+        for process in processes:
+            os.kill(process, number)
+
+    @property
+    def _runs(self) -> tuple[str, str, str, str]:
+        return names.GROUP, names.VERSION, self.namespace, _PLURAL
+
+
+def connect(kubeconfig: Path, namespace: str, cgroup: str = "") -> Kube:
+    """The cluster of a kubeconfig."""
+    settings = client.Configuration()
+    config.load_kube_config(str(kubeconfig), client_configuration=settings)
+    return Kube(client.ApiClient(settings), namespace, cgroup)
+
+
+def is_running(pod: Any) -> bool:
+    """Whether the containers of a pod run now."""
+    statuses = pod.status.container_statuses or []
+    return bool(statuses) and all(status.state.running for status in statuses)
+
+
+def is_ready(pod: Any) -> bool:
+    """Whether a pod's readiness probe passes."""
+    conditions = pod.status.conditions or []
+    return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def _cgroups_named(root: str, ids: Iterable[str]) -> Iterable[Path]:
+    wanted = set(ids)
+    hierarchies = [path / root for path in (_CGROUPS, _CGROUPS / "pids") if (path / root).is_dir()]
+    for hierarchy in hierarchies:
+        yield from (path for path in hierarchy.rglob("*") if path.name in wanted)
