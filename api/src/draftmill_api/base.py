@@ -115,23 +115,23 @@ Duration = Annotated[
 
 Quantity = Annotated[
     str,
-    BeforeValidator(_number_to_text),
     Field(
         pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$",
         max_length=32,
         json_schema_extra=says("write a Kubernetes quantity like 500m or 16Gi"),
     ),
+    BeforeValidator(_number_to_text),
 ]
 """A Kubernetes resource quantity: `500m`, `16Gi`."""
 
 DecimalText = Annotated[
     str,
-    BeforeValidator(_number_to_text),
     Field(
         pattern=r"^[0-9]+(\.[0-9]+)?$",
         max_length=16,
         json_schema_extra=says('write a decimal number in quotes, like "0.95"'),
     ),
+    BeforeValidator(_number_to_text),
 ]
 """A decimal number kept as text, since the Kubernetes API has no floats: `"0.95"`."""
 

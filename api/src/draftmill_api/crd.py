@@ -153,6 +153,8 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 def _say(sentence: str, schema: Schema) -> None:
     """Turn bounds into a rule with a sentence; `maxLength` stays, CEL's cost estimate needs it."""
     terms = [cel.format(schema.pop(key)) for key, cel in _BOUNDS.items() if key in schema]
+    if not terms:
+        raise ValueError(f"no bound or pattern stands beside the sentence {sentence!r}")
     rule = Rule(" && ".join(terms), sentence)
     schema[VALIDATIONS] = [rule._asdict(), *schema.get(VALIDATIONS, [])]
 
