@@ -1,0 +1,72 @@
+# Everything starts from Debian's python3 and make; the rest is fetched or built once and kept in ~/.cache/draftmill.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+DEV := PYTHONPATH=dev $(PYTHON) -m draftmill_dev
+BIN := .venv/bin
+
+##@ Try it
+.PHONY: demo
+demo: ## A SynthRun from `kubectl apply` to a finished dataset, on a real Kubernetes on this machine (CLUSTER=current: on yours)
+	@$(DEV) demo $(if $(CLUSTER),--cluster "$(CLUSTER)") $(if $(IMG_PREFIX),--image-prefix "$(IMG_PREFIX)") $(if $(STORAGE_CLASS),--storage-class "$(STORAGE_CLASS)")
+
+##@ The local Kubernetes
+.PHONY: cluster-up cluster-down cluster-status
+cluster-up: ## Start it, or repair it
+	@$(DEV) cluster-up
+
+cluster-down: ## Stop it; nothing of it stays but what was built
+	@$(DEV) cluster-down
+
+cluster-status: ## Say whether it runs, and how to use it
+	@$(DEV) cluster-status
+
+##@ Test
+.PHONY: test test-unit test-api test-e2e test-chaos lint bench
+test: venv ## All tests but the chaos ones; starts what they need (needs root)
+	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
+
+test-unit: venv ## Tests without any service: under a minute
+	@$(BIN)/pytest tests/unit
+
+test-api: venv ## Tests against a real control plane
+	@$(BIN)/pytest tests/api
+
+test-e2e: venv ## Tests on a real node with a real model server (needs root)
+	@$(BIN)/pytest tests/chart tests/e2e
+
+test-chaos: venv ## The killing tests, five times over (needs root)
+	@$(BIN)/pytest -m chaos tests/chaos
+
+lint: venv ## Style, types, import rules, generated files
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@PYTHONPATH=dev $(BIN)/python -m draftmill_dev.generate --check
+
+bench: venv ## Throughput of the generator
+	@$(BIN)/python benchmarks/run.py
+
+##@ Make
+.PHONY: generate requirements images venv clean help
+generate: venv ## Write crds/, the chart's CRDs and docs/reference from the API types
+	@PYTHONPATH=dev $(BIN)/python -m draftmill_dev.generate
+
+requirements: ## Resolve requirements/*.txt anew, with hashes
+	@$(DEV) requirements
+
+images: ## Build the container images
+	@$(DEV) images
+
+venv: ## Make .venv for tests and tools
+	@$(DEV) venv
+
+clean: ## Remove what was made in this checkout (not ~/.cache/draftmill)
+	@rm -rf .venv .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+help: ## Show this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
