@@ -1,1 +1,1 @@
-"""The Draftmill operator: observe, decide, render, apply, status."""
+"""The Draftmill operator: turns runs into plans, servers, workers and a finish, and reports on them."""

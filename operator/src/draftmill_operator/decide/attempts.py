@@ -1,0 +1,124 @@
+"""The attempts policy: how a worker's try ended, whether it counts, when the next one starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from draftmill_api.exitcode import ExitCode
+from draftmill_api.v1alpha1.status import Attempts, RunProgress
+from draftmill_operator.observe.pods import parse_time
+from draftmill_operator.observe.types import (
+    JobState,
+    Observed,
+    ObservedJob,
+    ObservedPod,
+    Problem,
+    Termination,
+)
+
+LONGEST_DELAY: Final = 60.0
+CONFIGURATION_ERROR: Final = "ConfigurationError"
+
+
+@dataclass(frozen=True)
+class Succeeded:
+    """All rows are accounted for."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """No attempt can succeed."""
+
+    problem: Problem
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Another attempt may succeed."""
+
+    text: str
+    counts: bool
+    """Whether it spends the backoff limit: not when it was interrupted or disrupted from outside."""
+
+
+End = Succeeded | Refused | Lost
+
+
+def end_of(job: ObservedJob) -> End | None:
+    """How the attempt ended, or None while it may still run something."""
+    if job.state is JobState.SUCCEEDED:
+        return Succeeded()
+    if job.live_pods:
+        return None
+    if job.deleting:
+        return Lost("its Job was deleted", counts=False)
+    if job.youngest_pod is not None:
+        return _end_of_pod(job.youngest_pod)
+    if job.state is JobState.FAILED or job.failed_pods:
+        return Lost(job.verdict.message if job.verdict else "its pod is gone", counts=True)
+    return None
+
+
+def record_failure(attempts: Attempts, attempt: int, end: Lost, accounted: int, now: datetime) -> Attempts:
+    """The record after a lost attempt: rows gained since the last failure set the count back."""
+    gained = accounted > attempts.done_at_last_failure
+    before = 0 if gained else attempts.without_progress
+    return attempts.model_copy(
+        update={
+            "count": max(attempts.count, attempt),
+            "without_progress": before + (1 if end.counts and not gained else 0),
+            "done_at_last_failure": max(accounted, attempts.done_at_last_failure),
+            "last_failed_attempt": attempt,
+            "last_failure_time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "last_failure": end.text[:1024],
+        }
+    )
+
+
+def delay(attempts: Attempts) -> float:
+    """Seconds between a failure and the next attempt: 1 after progress, doubling without, at most 60."""
+    return min(LONGEST_DELAY, 2.0 ** min(attempts.without_progress, 10))
+
+
+def remaining_delay(attempts: Attempts, now: datetime) -> float:
+    """Seconds until the next attempt may start; 0 when it may."""
+    if attempts.last_failure_time is None:
+        return 0.0
+    start = parse_time(attempts.last_failure_time) + timedelta(seconds=delay(attempts))
+    return max(0.0, (start - now).total_seconds())
+
+
+def accounted_rows(progress: RunProgress | None) -> int:
+    """Rows that need no further answer."""
+    return progress.done + progress.errors if progress is not None else 0
+
+
+def best_known_progress(seen: Observed, job: ObservedJob, recorded: RunProgress | None) -> RunProgress | None:
+    """The newest count there is: the worker's last words, its last answer, or what status has."""
+    if job.message is not None and job.message.worker is not None:
+        return job.message.worker.progress
+    return seen.progress.progress if seen.progress is not None else recorded
+
+
+def _end_of_pod(pod: ObservedPod) -> End:
+    termination = pod.termination
+    if termination is None:
+        problem = pod.problem
+        text = f"{problem.reason}: {problem.message}" if problem else "its pod ended without a word"
+        return Lost(text, counts=not pod.disrupted)
+    if termination.exit_code == ExitCode.DONE:
+        return Succeeded()
+    if termination.exit_code == ExitCode.CONFIGURATION:
+        return Refused(refusal(termination))
+    interrupted = termination.exit_code == ExitCode.INTERRUPTED
+    return Lost(termination.describe(), counts=not (interrupted or pod.disrupted))
+
+
+def refusal(termination: Termination) -> Problem:
+    """Why a job ended with the configuration code."""
+    message = termination.message
+    if message is not None and message.refusal is not None:
+        return Problem(message.refusal.reason, message.refusal.message)
+    return Problem(CONFIGURATION_ERROR, termination.describe())

@@ -1,0 +1,158 @@
+"""From the cache to what one pass sees of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from draftmill_api import names as api_names
+from draftmill_api.progress import Progress
+from draftmill_operator.observe.pods import observe_pod, parse_time
+from draftmill_operator.observe.store import Kind, Store, controller_uid
+from draftmill_operator.observe.types import (
+    JobState,
+    Observed,
+    ObservedJob,
+    ObservedPod,
+    ObservedServers,
+    Problem,
+)
+from draftmill_operator.render.config import CONFIG_KEY
+from draftmill_operator.render.defaults import DEFAULTS_KEY, FrozenDefaults
+from draftmill_operator.run import Role, RunIdentity
+
+
+class DefaultsUnreadableError(Exception):
+    """The run's frozen defaults are not what this operator wrote; the message says where they are."""
+
+
+def observe(
+    run: RunIdentity, store: Store, progress: Mapping[str, Progress], findings: Mapping[str, Problem]
+) -> Observed:
+    """What the run's children are doing.
+
+    `progress` holds the last answers of worker pods, `findings` what events say of objects that do not
+    explain themselves; both by the object's uid.
+
+    Raises:
+        DefaultsUnreadableError: the ConfigMap with the frozen defaults was changed by someone else.
+    """
+    pods = list(store.children(Kind.POD, run.uid))
+    jobs = [_job(raw, pods, findings) for raw in _owned(store, Kind.JOB, run) if _role(raw) in _JOB_ROLES]
+    by_role = {
+        role: [job for role_of_job, job in jobs if role_of_job is role]
+        for role in (Role.PLAN, Role.WORKER, Role.FINISH)
+    }
+    workers = tuple(sorted(by_role[Role.WORKER], key=lambda job: job.attempt))
+    return Observed(
+        defaults=_defaults(run, store),
+        config=_config(run, store),
+        plan=next(iter(by_role[Role.PLAN]), None),
+        finish=next(iter(by_role[Role.FINISH]), None),
+        workers=workers,
+        stray_worker_pods=_strays(pods, workers),
+        servers=_servers(run, store, pods, findings),
+        progress=_current_progress(workers, progress),
+    )
+
+
+_JOB_ROLES = {Role.PLAN, Role.WORKER, Role.FINISH}
+
+
+def _owned(store: Store, kind: Kind, run: RunIdentity) -> list[dict[str, Any]]:
+    return [raw for raw in store.children(kind, run.uid) if controller_uid(raw) == run.uid]
+
+
+def _role(raw: dict[str, Any]) -> Role | None:
+    value = raw["metadata"]["labels"].get(api_names.LABEL_ROLE, "")
+    return Role(value) if value in Role else None
+
+
+def _job(
+    raw: dict[str, Any], pods: list[dict[str, Any]], findings: Mapping[str, Problem]
+) -> tuple[Role | None, ObservedJob]:
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    conditions = {item["type"]: item for item in status.get("conditions") or [] if item["status"] == "True"}
+    failed = conditions.get("Failed") or conditions.get("FailureTarget")
+    state = JobState.ACTIVE
+    if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
+        state = JobState.SUCCEEDED
+    elif failed is not None:
+        state = JobState.FAILED
+    return _role(raw), ObservedJob(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        attempt=int(metadata["labels"].get(api_names.LABEL_ATTEMPT, "0")),
+        state=state,
+        deleting="deletionTimestamp" in metadata,
+        created=parse_time(metadata["creationTimestamp"]),
+        failed_pods=status.get("failed", 0),
+        verdict=Problem(failed.get("reason", ""), failed.get("message", "")) if failed else None,
+        pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
+        problem=findings.get(metadata["uid"]),
+    )
+
+
+def _pod(raw: dict[str, Any], findings: Mapping[str, Problem]) -> ObservedPod:
+    pod = observe_pod(raw)
+    return pod if pod.problem is not None else replace(pod, problem=findings.get(pod.uid))
+
+
+def _strays(pods: list[dict[str, Any]], workers: tuple[ObservedJob, ...]) -> tuple[ObservedPod, ...]:
+    known = {pod.uid for job in workers for pod in job.pods}
+    return tuple(
+        observe_pod(raw) for raw in pods if _role(raw) is Role.WORKER and raw["metadata"]["uid"] not in known
+    )
+
+
+def _servers(
+    run: RunIdentity, store: Store, pods: list[dict[str, Any]], findings: Mapping[str, Problem]
+) -> ObservedServers:
+    server_pods = tuple(_pod(raw, findings) for raw in pods if _role(raw) is Role.SERVER)
+    deployment = next(iter(_owned(store, Kind.DEPLOYMENT, run)), None)
+    if deployment is None:
+        return ObservedServers(exists=False, pods=server_pods)
+    conditions = (deployment.get("status") or {}).get("conditions") or []
+    refused = next(
+        (item for item in conditions if item["type"] == "ReplicaFailure" and item["status"] == "True"), None
+    )
+    return ObservedServers(
+        exists=True,
+        deleting="deletionTimestamp" in deployment["metadata"],
+        pods=server_pods,
+        problem=Problem(refused.get("reason", ""), refused.get("message", "")) if refused else None,
+    )
+
+
+def _defaults(run: RunIdentity, store: Store) -> FrozenDefaults | None:
+    raw = _config_map(run, store, Role.DEFAULTS)
+    if raw is None:
+        return None
+    try:
+        return FrozenDefaults.model_validate_json(raw["data"][DEFAULTS_KEY])
+    except (KeyError, ValidationError) as error:
+        name = raw["metadata"]["name"]
+        raise DefaultsUnreadableError(
+            f"ConfigMap {name} does not hold the defaults that were frozen into the run: {error}"
+        ) from error
+
+
+def _config(run: RunIdentity, store: Store) -> str | None:
+    raw = _config_map(run, store, Role.CONFIG)
+    return (raw.get("data") or {}).get(CONFIG_KEY, "") if raw is not None else None
+
+
+def _config_map(run: RunIdentity, store: Store, role: Role) -> dict[str, Any] | None:
+    maps = _owned(store, Kind.CONFIG_MAP, run)
+    return next((raw for raw in maps if _role(raw) is role), None)
+
+
+def _current_progress(workers: tuple[ObservedJob, ...], progress: Mapping[str, Progress]) -> Progress | None:
+    """What the youngest attempt's youngest pod said last."""
+    if not workers or not workers[-1].pods:
+        return None
+    pod = max(workers[-1].pods, key=lambda pod: pod.created)
+    return progress.get(pod.uid)

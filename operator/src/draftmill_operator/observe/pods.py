@@ -1,0 +1,88 @@
+"""What a pod's status says: is it ready, what is wrong with it, how did its container end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from draftmill_api import names as api_names
+from draftmill_api.progress import TerminationMessage
+from draftmill_operator.observe.types import ObservedPod, Problem, Termination
+
+_ENDED_PHASES = {"Succeeded", "Failed"}
+_PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
+CRASH_LOOP = "CrashLoopBackOff"
+
+
+def observe_pod(raw: dict[str, Any]) -> ObservedPod:
+    """One pod from its JSON; the container that counts is the first."""
+    metadata, status = raw["metadata"], raw.get("status", {})
+    annotations = metadata.get("annotations") or {}
+    container: dict[str, Any] = next(iter(status.get("containerStatuses") or []), {})
+    state = container.get("state") or {}
+    return ObservedPod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        ip=status.get("podIP", ""),
+        created=parse_time(metadata["creationTimestamp"]),
+        ended=status.get("phase") in _ENDED_PHASES,
+        ready=_condition(status, "Ready").get("status") == "True",
+        deleting="deletionTimestamp" in metadata,
+        disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
+        started=bool("running" in state or "terminated" in state or container.get("lastState")),
+        template_hash=annotations.get(api_names.ANNOTATION_TEMPLATE_HASH, ""),
+        config_hash=annotations.get(api_names.ANNOTATION_CONFIG_HASH, ""),
+        problem=_problem(status, container),
+        termination=_termination(state.get("terminated")),
+    )
+
+
+def parse_time(text: str) -> datetime:
+    """A time as Kubernetes writes it."""
+    return datetime.fromisoformat(text)
+
+
+def _condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
+    conditions = status.get("conditions") or []
+    return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+def _problem(status: dict[str, Any], container: dict[str, Any]) -> Problem | None:
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return Problem(scheduled.get("reason", "Unschedulable"), scheduled.get("message", ""))
+    if status.get("phase") == "Failed" and status.get("reason"):
+        return Problem(status["reason"], status.get("message", ""))
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    crash = _termination((container.get("lastState") or {}).get("terminated"))
+    if crash is not None and not container.get("ready"):
+        reason = crash.reason if crash.reason == "OOMKilled" else CRASH_LOOP
+        return Problem(reason, crash.describe())
+    reason = waiting.get("reason", "")
+    if reason and reason not in _PATIENT_REASONS:
+        return Problem(reason, waiting.get("message", ""))
+    return None
+
+
+def _termination(terminated: dict[str, Any] | None) -> Termination | None:
+    if not terminated:
+        return None
+    text = terminated.get("message", "")
+    return Termination(
+        exit_code=terminated["exitCode"],
+        reason=terminated.get("reason", ""),
+        text=text,
+        message=_last_words(text),
+    )
+
+
+def _last_words(text: str) -> TerminationMessage | None:
+    """The job's own message; a log's end, which the kubelet puts in its place, is none."""
+    if not text.startswith("{"):
+        return None
+    try:
+        return TerminationMessage.model_validate_json(text)
+    except ValidationError:
+        return None

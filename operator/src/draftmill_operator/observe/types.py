@@ -1,0 +1,175 @@
+"""What a pass sees of a run's children."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum, auto
+
+from draftmill_api.names import SERVER_PORT
+from draftmill_api.progress import Progress, TerminationMessage
+from draftmill_api.v1alpha1.shared import Endpoint, Engine
+from draftmill_operator.render.defaults import FrozenDefaults
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that keeps a run from going on, with the words of whoever found it."""
+
+    reason: str
+    """One CamelCase word."""
+    message: str
+
+
+@dataclass(frozen=True)
+class Termination:
+    """The end of a container."""
+
+    exit_code: int
+    reason: str
+    """The kubelet's word: Completed, Error, OOMKilled."""
+    text: str
+    """What the container left: its termination message, or the end of its log."""
+    message: TerminationMessage | None
+    """The text as a job's last words, if it is that."""
+
+    def describe(self) -> str:
+        """The end in one line: exit code, the kubelet's word where it says more, and the last words."""
+        cause = f" ({self.reason})" if self.reason not in {"", "Error", "Completed"} else ""
+        words = self.last_words()
+        return f"exit code {self.exit_code}{cause}" + (f": {words}" if words else "")
+
+    def last_words(self) -> str:
+        """The refusal's sentence, or the last line of the log."""
+        if self.message is not None:
+            return self.message.refusal.message if self.message.refusal is not None else ""
+        lines = [line.strip() for line in self.text.splitlines() if line.strip()]
+        return lines[-1][:512] if lines else ""
+
+
+@dataclass(frozen=True)
+class ObservedPod:
+    """One pod."""
+
+    name: str
+    uid: str
+    ip: str
+    created: datetime
+    ended: bool
+    """Its phase is Succeeded or Failed: it runs nothing any more."""
+    ready: bool
+    deleting: bool
+    disrupted: bool
+    """Evicted, preempted or drained: no fault of the job."""
+    started: bool
+    """Its container has run."""
+    template_hash: str
+    config_hash: str
+    problem: Problem | None
+    termination: Termination | None
+    """How the container ended, if it is not running."""
+
+
+class JobState(Enum):
+    """What the Job controller says."""
+
+    ACTIVE = auto()
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True)
+class ObservedJob:
+    """One Job and its pods."""
+
+    name: str
+    uid: str
+    attempt: int
+    state: JobState
+    deleting: bool
+    created: datetime
+    failed_pods: int
+    """Pods that the Job controller has counted as failed."""
+    verdict: Problem | None
+    """Why the Job controller gave up."""
+    pods: tuple[ObservedPod, ...] = ()
+    problem: Problem | None = None
+    """Why it has no pod, if it has none."""
+
+    @property
+    def live_pods(self) -> tuple[ObservedPod, ...]:
+        """Pods that may still run something."""
+        return tuple(pod for pod in self.pods if not pod.ended)
+
+    @property
+    def youngest_pod(self) -> ObservedPod | None:
+        """The pod that was made last."""
+        return max(self.pods, key=lambda pod: pod.created, default=None)
+
+    @property
+    def last_termination(self) -> Termination | None:
+        """The end of the youngest pod that ended."""
+        ends = [pod for pod in self.pods if pod.termination is not None]
+        return max(ends, key=lambda pod: pod.created).termination if ends else None
+
+    @property
+    def message(self) -> TerminationMessage | None:
+        """The job's last words, if a pod still has them."""
+        termination = self.last_termination
+        return termination.message if termination is not None else None
+
+    @property
+    def current_problem(self) -> Problem | None:
+        """What keeps it from working now."""
+        return next((pod.problem for pod in self.live_pods if pod.problem is not None), self.problem)
+
+
+@dataclass(frozen=True)
+class ObservedServers:
+    """The servers' Deployment and the pods of its current template."""
+
+    exists: bool
+    deleting: bool = False
+    pods: tuple[ObservedPod, ...] = ()
+    problem: Problem | None = None
+    """Why pods are missing, as the Deployment says."""
+
+    @property
+    def current_problem(self) -> Problem | None:
+        """What keeps a server from being ready."""
+        return next((pod.problem for pod in self.pods if pod.problem is not None), self.problem)
+
+    def endpoints(self, template_hash: str, engine: Engine) -> tuple[Endpoint, ...]:
+        """Addresses of the Ready pods of the current template, in the order of their names."""
+        return tuple(
+            Endpoint(name=pod.name, url=f"http://{_host(pod.ip)}", engine=engine)
+            for pod in sorted(self.pods, key=lambda pod: pod.name)
+            if pod.ready and not pod.deleting and pod.ip and pod.template_hash == template_hash
+        )
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything a pass sees of one run."""
+
+    defaults: FrozenDefaults | None = None
+    config: str | None = None
+    """Text of the job config in the cluster."""
+    plan: ObservedJob | None = None
+    finish: ObservedJob | None = None
+    workers: tuple[ObservedJob, ...] = ()
+    stray_worker_pods: tuple[ObservedPod, ...] = ()
+    """Pods of workers whose Job is gone."""
+    servers: ObservedServers = field(default_factory=lambda: ObservedServers(exists=False))
+    progress: Progress | None = None
+    """Last answer of the current worker pod."""
+
+    @property
+    def attempt(self) -> ObservedJob | None:
+        """The worker's youngest attempt."""
+        return max(self.workers, key=lambda job: job.attempt, default=None)
+
+
+def _host(ip: str) -> str:
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"{host}:{SERVER_PORT}"

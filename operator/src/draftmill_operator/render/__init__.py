@@ -1,0 +1,1 @@
+"""Render: spec, plan, frozen defaults and decision -> child manifests. Pure and deterministic."""

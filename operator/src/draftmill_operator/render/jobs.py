@@ -1,0 +1,209 @@
+"""Job pods: plan, worker and finish, under the restricted Pod Security profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from draftmill_api import names as api_names
+from draftmill_api.exitcode import ExitCode
+from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_operator.render.config import config_name
+from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed
+from draftmill_operator.render.names import child_name
+from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
+from draftmill_operator.render.volumes import DATA, MODELS, mount, pod_volume
+from draftmill_operator.run import Role, RunIdentity
+
+CONTAINER: Final = "draftmill"
+WORKER_BACKOFF_LIMIT: Final = 6
+"""Only the net for times without an operator, which starts the next attempt itself and at once."""
+WORKERS: Final = 1
+_COMMANDS: Final = {Role.PLAN: "plan", Role.WORKER: "generate", Role.FINISH: "finish"}
+_GRACE_SECONDS: Final = {Role.PLAN: 30, Role.WORKER: 60, Role.FINISH: 30}
+_REQUESTS: Final = {
+    Role.PLAN: {"cpu": "100m", "memory": "512Mi"},
+    Role.WORKER: {"cpu": "250m", "memory": "512Mi"},
+    Role.FINISH: {"cpu": "100m", "memory": "512Mi"},
+}
+_TEMPORARY: Final = {"name": "tmp", "emptyDir": {}}
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """Which job is wanted."""
+
+    role: Role
+    config_hash: str
+    backoff_limit: int
+    attempt: int = 0
+    """Number of a worker's try, from 1; 0 for plan and finish."""
+
+    @property
+    def suffix(self) -> tuple[int, ...]:
+        """The numbers at the end of the job's name."""
+        return (0, self.attempt) if self.role is Role.WORKER else ()
+
+
+def render_job(
+    run: RunIdentity, spec: SynthRunSpec, defaults: FrozenDefaults, request: JobRequest
+) -> Manifest:
+    """The Job of one step; it is never edited once it exists."""
+    numbered = (
+        {api_names.LABEL_WORKER: "0", api_names.LABEL_ATTEMPT: str(request.attempt)}
+        if request.role is Role.WORKER
+        else {}
+    )
+    name = child_name(run.key, request.role, *request.suffix)
+    return sealed(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": metadata(run, request.role, name, numbered),
+            "spec": {
+                "backoffLimit": request.backoff_limit,
+                "podReplacementPolicy": "Failed",
+                "podFailurePolicy": {"rules": _pod_failure_rules()},
+                "template": _pod_template(run, spec, defaults, request, numbered),
+            },
+        }
+    )
+
+
+def job_name(run: RunIdentity, role: Role, attempt: int = 0) -> str:
+    """Name of the Job of one step."""
+    return child_name(run.key, role, *((0, attempt) if role is Role.WORKER else ()))
+
+
+def _pod_failure_rules() -> list[Manifest]:
+    return [
+        {
+            "action": "FailJob",
+            "onExitCodes": {
+                "containerName": CONTAINER,
+                "operator": "In",
+                "values": [int(ExitCode.CONFIGURATION)],
+            },
+        },
+        {
+            "action": "Ignore",
+            "onExitCodes": {
+                "containerName": CONTAINER,
+                "operator": "In",
+                "values": [int(ExitCode.INTERRUPTED)],
+            },
+        },
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+
+
+def _pod_template(
+    run: RunIdentity,
+    spec: SynthRunSpec,
+    defaults: FrozenDefaults,
+    request: JobRequest,
+    numbered: dict[str, str],
+) -> Manifest:
+    downloads = request.role is Role.PLAN and spec.model.hugging_face is not None
+    run_as = spec.storage.run_as
+    template = {
+        "metadata": {
+            "labels": labels(run, request.role) | numbered,
+            "annotations": {
+                api_names.ANNOTATION_RUN_NAME: run.key.name,
+                api_names.ANNOTATION_CONFIG_HASH: request.config_hash,
+            },
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": _GRACE_SECONDS[request.role],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": run_as.user,
+                "runAsGroup": run_as.group,
+                "fsGroup": run_as.group,
+                "fsGroupChangePolicy": "OnRootMismatch",
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "imagePullSecrets": defaults.image_pull_secrets,
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "image": defaults.job_image,
+                    "imagePullPolicy": defaults.image_pull_policy.value,
+                    "args": [
+                        _COMMANDS[request.role],
+                        "--config",
+                        api_names.CONFIG_FILE,
+                        "--http-port",
+                        str(api_names.JOB_HTTP_PORT),
+                    ],
+                    "env": _comfort_environment(),
+                    "ports": [{"name": "http", "containerPort": api_names.JOB_HTTP_PORT}],
+                    "resources": {"requests": _REQUESTS[request.role]},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "readOnlyRootFilesystem": True,
+                    },
+                    "terminationMessagePath": api_names.TERMINATION_MESSAGE_PATH,
+                    "terminationMessagePolicy": "FallbackToLogsOnError",
+                    "volumeMounts": [
+                        mount("config", api_names.CONFIG_MOUNT, read_only=True),
+                        mount(MODELS, api_names.MODELS_MOUNT, read_only=not downloads),
+                        mount(DATA, api_names.DATA_MOUNT, read_only=False),
+                        mount("tmp", "/tmp", read_only=False),  # noqa: S108  an emptyDir of the pod
+                    ],
+                }
+            ],
+            "volumes": [
+                {"name": "config", "configMap": {"name": config_name(run)}},
+                pod_volume(MODELS, spec.storage.models),
+                pod_volume(DATA, spec.storage.data),
+                _TEMPORARY,
+            ],
+        },
+    }
+    overridden = apply_overrides(template, _overrides(spec, defaults))
+    return _with_environment(overridden, _contract_environment(spec, request))
+
+
+def _overrides(spec: SynthRunSpec, defaults: FrozenDefaults) -> PodOverrides:
+    return merge(defaults.job, spec.generation.pod)
+
+
+def _comfort_environment() -> list[Manifest]:
+    """What a run or the chart may want otherwise."""
+    return [
+        {"name": "HOME", "value": "/tmp"},  # noqa: S108  an emptyDir of the pod
+        {"name": "TMPDIR", "value": "/tmp"},  # noqa: S108  an emptyDir of the pod
+        {"name": "HF_HOME", "value": f"{api_names.DATA_MOUNT}/.cache/huggingface"},
+    ]
+
+
+def _contract_environment(spec: SynthRunSpec, request: JobRequest) -> list[Manifest]:
+    """What the operator and the job rely on."""
+    variables: list[Manifest] = [
+        {"name": api_names.TERMINATION_MESSAGE_VARIABLE, "value": api_names.TERMINATION_MESSAGE_PATH}
+    ]
+    if request.role is Role.WORKER:
+        variables += [
+            {"name": api_names.WORKER_VARIABLE, "value": f"0/{WORKERS}"},
+            {"name": api_names.ATTEMPT_VARIABLE, "value": str(request.attempt)},
+        ]
+    source = spec.model.hugging_face
+    if request.role is Role.PLAN and source is not None and source.token_secret_ref is not None:
+        variables.append(
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": source.token_secret_ref.to_json()}}
+        )
+    return variables
+
+
+def _with_environment(template: Manifest, variables: list[Manifest]) -> Manifest:
+    (container,) = template["spec"]["containers"]
+    container = container | {"env": merge_by("name", container["env"], variables)}
+    return template | {"spec": template["spec"] | {"containers": [container]}}

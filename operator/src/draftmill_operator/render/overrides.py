@@ -1,0 +1,114 @@
+"""Pod overrides: the chart's podDefaults under the run's own, and both over what is rendered."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_operator.render.metadata import Manifest
+
+_LIST_KEYS: Final = {
+    "env": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "imagePullSecrets": "name",
+}
+_APPENDED: Final = ("tolerations", "envFrom")
+_MERGED: Final = ("nodeSelector", "annotations", "labels", "securityContext")
+
+
+def merge(defaults: PodOverrides, run: PodOverrides | None) -> PodOverrides:
+    """The run's overrides over the defaults.
+
+    Maps merge by key; env, volumes and imagePullSecrets by name, volumeMounts by mountPath; tolerations
+    and envFrom append; everything else the run replaces.
+    """
+    under, over = defaults.to_json(), run.to_json() if run is not None else {}
+    merged = under | over
+    for field in _MERGED:
+        if field in under and field in over:
+            merged[field] = under[field] | over[field]
+    for field, key in _LIST_KEYS.items():
+        if field in under and field in over:
+            merged[field] = merge_by(key, under[field], over[field])
+    for field in _APPENDED:
+        if field in under and field in over:
+            merged[field] = _append(under[field], over[field])
+    if "resources" in under and "resources" in over:
+        merged["resources"] = merge_resources(under["resources"], over["resources"])
+    return PodOverrides.model_validate(merged)
+
+
+def merge_by(key: str, under: list[Manifest], over: list[Manifest]) -> list[Manifest]:
+    """Two lists of named items as one: the same name replaces in place, a new one is appended."""
+    replacing = {item[key]: item for item in over}
+    kept = [replacing.pop(item[key], item) for item in under]
+    return kept + list(replacing.values())
+
+
+def merge_resources(under: Manifest, over: Manifest) -> Manifest:
+    """Resource requirements with requests and limits merged by resource name."""
+    merged = under | over
+    for field in ("requests", "limits"):
+        if field in under and field in over:
+            merged[field] = under[field] | over[field]
+    return merged
+
+
+def apply_overrides(template: Manifest, overrides: PodOverrides) -> Manifest:
+    """The pod template with the overrides in its pod, its metadata and its one container.
+
+    Labels and annotations of Draftmill itself are not overridden.
+    """
+    over = overrides.to_json()
+    metadata, spec = dict(template["metadata"]), dict(template["spec"])
+    metadata["labels"] = over.get("labels", {}) | metadata["labels"]
+    metadata["annotations"] = over.get("annotations", {}) | metadata["annotations"]
+    for field in ("priorityClassName", "serviceAccountName", "schedulerName", "runtimeClassName"):
+        if field in over:
+            spec[field] = over[field]
+    if "nodeSelector" in over:
+        spec["nodeSelector"] = over["nodeSelector"]
+    if "tolerations" in over:
+        spec["tolerations"] = _append(spec.get("tolerations", []), over["tolerations"])
+    if "affinity" in over:
+        spec["affinity"] = _combine_affinity(over["affinity"], spec.get("affinity", {}))
+    for field in ("volumes", "imagePullSecrets"):
+        if field in over:
+            spec[field] = merge_by(_LIST_KEYS[field], spec.get(field, []), over[field])
+    spec["containers"] = [_override_container(spec["containers"][0], over)]
+    return {"metadata": metadata, "spec": spec}
+
+
+def _override_container(container: Manifest, over: dict[str, Any]) -> Manifest:
+    result = dict(container)
+    for field in ("env", "volumeMounts"):
+        if field in over:
+            result[field] = merge_by(_LIST_KEYS[field], container.get(field, []), over[field])
+    if "envFrom" in over:
+        result["envFrom"] = over["envFrom"]
+    if "securityContext" in over:
+        result["securityContext"] = container.get("securityContext", {}) | over["securityContext"]
+    if "resources" in over:
+        result["resources"] = merge_resources(container.get("resources", {}), over["resources"])
+    return result
+
+
+def _append(under: list[Manifest], over: list[Manifest]) -> list[Manifest]:
+    return under + [item for item in over if item not in under]
+
+
+def _combine_affinity(given: Manifest, computed: Manifest) -> Manifest:
+    """Both have to hold: the computed expressions go into each of the given node terms, which are ORed."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    computed_terms = computed.get("nodeAffinity", {}).get(required, {}).get("nodeSelectorTerms", [])
+    if not computed_terms:
+        return given
+    (computed_term,) = computed_terms
+    node = given.get("nodeAffinity", {})
+    given_terms = node.get(required, {}).get("nodeSelectorTerms", []) or [{}]
+    terms = [
+        term | {"matchExpressions": term.get("matchExpressions", []) + computed_term["matchExpressions"]}
+        for term in given_terms
+    ]
+    return given | {"nodeAffinity": node | {required: {"nodeSelectorTerms": terms}}}

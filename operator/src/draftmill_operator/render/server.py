@@ -1,0 +1,190 @@
+"""Server pods: one function renders the container, a Deployment and a headless Service stand around it."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from draftmill_api import names as api_names
+from draftmill_api.base import seconds
+from draftmill_api.v1alpha1.shared import Model, Server, Volume
+from draftmill_operator.render import engines
+from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.metadata import (
+    Manifest,
+    content_hash,
+    labels,
+    metadata,
+    sealed,
+    selector,
+)
+from draftmill_operator.render.names import child_name
+from draftmill_operator.render.overrides import apply_overrides, merge
+from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_volume
+from draftmill_operator.run import Role, RunIdentity
+
+CONTAINER: Final = "server"
+GPU: Final = "nvidia.com/gpu"
+STARTUP_PERIOD: Final = 10
+"""Seconds between two looks at a loading server."""
+DRAIN_SECONDS: Final = 5
+"""Time in which a stopping server is taken out of the job config while it still answers."""
+GRACE_SECONDS: Final = 60
+
+
+def server_name(run: RunIdentity) -> str:
+    """Name of the servers' Deployment and Service."""
+    return child_name(run.key, Role.SERVER)
+
+
+def render_server(
+    run: RunIdentity, model: Model, models: Volume, server: Server, defaults: FrozenDefaults
+) -> Manifest:
+    """The Deployment of the servers.
+
+    The strategy is Recreate: a rolling update of a pod that holds all GPUs of a node never finishes.
+    """
+    template = server_template(run, model, models, server, defaults)
+    return sealed(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata(run, Role.SERVER, server_name(run)),
+            "spec": {
+                "replicas": server.replicas,
+                "revisionHistoryLimit": 1,
+                "progressDeadlineSeconds": math.ceil(seconds(server.startup_timeout)) + 600,
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": selector(run, Role.SERVER)},
+                "template": template,
+            },
+        }
+    )
+
+
+def render_service(run: RunIdentity) -> Manifest:
+    """The headless Service in front of the servers: a name for people."""
+    return sealed(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(run, Role.SERVER, server_name(run)),
+            "spec": {
+                "clusterIP": "None",
+                "selector": selector(run, Role.SERVER),
+                "ports": [{"name": "http", "port": api_names.SERVER_PORT, "targetPort": "http"}],
+            },
+        }
+    )
+
+
+def server_template(
+    run: RunIdentity, model: Model, models: Volume, server: Server, defaults: FrozenDefaults
+) -> Manifest:
+    """The pod template of a server, annotated with its own hash."""
+    template: Manifest = {
+        "metadata": {
+            "labels": labels(run, Role.SERVER),
+            "annotations": {api_names.ANNOTATION_RUN_NAME: run.key.name},
+        },
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "containers": [_container(model, server)],
+            "volumes": [
+                pod_volume(MODELS, models),
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": server.shared_memory}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        }
+        | _placement(server),
+    }
+    if server.resource_claims:
+        template["spec"]["resourceClaims"] = server.resource_claims
+    template = apply_overrides(template, merge(defaults.server, server.pod))
+    annotations = template["metadata"]["annotations"] | {
+        api_names.ANNOTATION_TEMPLATE_HASH: content_hash(template)
+    }
+    return template | {"metadata": template["metadata"] | {"annotations": annotations}}
+
+
+def template_hash(deployment: Manifest) -> str:
+    """The hash that pods of this Deployment's current template carry."""
+    annotations: dict[str, str] = deployment["spec"]["template"]["metadata"]["annotations"]
+    return annotations[api_names.ANNOTATION_TEMPLATE_HASH]
+
+
+def _container(model: Model, server: Server) -> Manifest:
+    return {
+        "name": CONTAINER,
+        "image": server.image,
+        "command": engines.command(model, model_path(model), server),
+        "env": [
+            {"name": "HOME", "value": "/tmp"},  # noqa: S108  an emptyDir of the pod
+            {"name": "TMPDIR", "value": "/tmp"},  # noqa: S108  an emptyDir of the pod
+            {"name": "HF_HUB_OFFLINE", "value": "1"},
+            {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
+        ],
+        "ports": [{"name": "http", "containerPort": api_names.SERVER_PORT}],
+        "resources": _resources(server),
+        "startupProbe": _probe(
+            period=STARTUP_PERIOD,
+            timeout=5,
+            failures=math.ceil(seconds(server.startup_timeout) / STARTUP_PERIOD),
+        ),
+        "readinessProbe": _probe(period=5, timeout=5, failures=3),
+        "livenessProbe": _probe(period=20, timeout=15, failures=15),
+        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            mount(MODELS, api_names.MODELS_MOUNT, read_only=True),
+            mount("shm", "/dev/shm", read_only=False),  # noqa: S108  an emptyDir of the pod
+            mount("tmp", "/tmp", read_only=False),  # noqa: S108  an emptyDir of the pod
+        ],
+    }
+
+
+def _probe(*, period: int, timeout: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": "/health", "port": "http"},
+        "periodSeconds": period,
+        "timeoutSeconds": timeout,
+        "failureThreshold": failures,
+    }
+
+
+def _resources(server: Server) -> Manifest:
+    limits = dict(server.extra_resources or {})
+    if server.gpus:
+        limits[GPU] = str(server.gpus)
+    resources: Manifest = {"limits": limits} if limits else {}
+    if server.resource_claims:
+        resources["claims"] = [{"name": claim["name"]} for claim in server.resource_claims]
+    return resources
+
+
+def _placement(server: Server) -> Manifest:
+    placement: Manifest = {}
+    if server.gpus:
+        placement["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+    if server.gpu_products:
+        placement["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": _gpu_expressions(server)}]
+                }
+            }
+        }
+    return placement
+
+
+def _gpu_expressions(server: Server) -> list[Manifest]:
+    product: Manifest = {
+        "key": "nvidia.com/gpu.product",
+        "operator": "In",
+        "values": list(server.gpu_products or []),
+    }
+    if not server.gpus:
+        return [product]
+    return [product, {"key": "nvidia.com/gpu.count", "operator": "Gt", "values": [str(server.gpus - 1)]}]

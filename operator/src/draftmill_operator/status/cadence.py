@@ -1,0 +1,33 @@
+"""When a new status is worth a write."""
+
+from __future__ import annotations
+
+from draftmill_api.v1alpha1.status import RunProgress, SynthRunStatus
+
+PROGRESS_INTERVAL = 5.0
+CROWDED_INTERVAL = 30.0
+CROWD = 50
+_PROGRESS_FIELDS = ("progress", "datasets", "failures")
+_VOLATILE = {"in_flight", "requests_per_second", "tokens_per_second", "average_completion_tokens", "eta"}
+
+
+def progress_interval(running_runs: int) -> float:
+    """Least seconds between two writes of progress alone, for each run."""
+    return CROWDED_INTERVAL if running_runs > CROWD else PROGRESS_INTERVAL
+
+
+def worth_writing(old: SynthRunStatus, new: SynthRunStatus) -> bool:
+    """Whether the statuses differ in meaning: rates alone do not count."""
+    if only_progress_differs(old, new):
+        return _counts(old.progress) != _counts(new.progress)
+    return old != new
+
+
+def only_progress_differs(old: SynthRunStatus, new: SynthRunStatus) -> bool:
+    """Whether nothing but the numbers of progress changed."""
+    kept = {field: getattr(old, field) for field in _PROGRESS_FIELDS}
+    return new.model_copy(update=kept) == old
+
+
+def _counts(progress: RunProgress | None) -> object:
+    return progress.model_dump(exclude=_VOLATILE) if progress is not None else None
