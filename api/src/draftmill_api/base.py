@@ -20,6 +20,8 @@ from pydantic_core import CoreSchema
 
 SENTENCE: Final = "x-draftmill-sentence"
 """JSON schema keyword: the API server's answer when the bounds or the pattern beside it are missed."""
+TERMS: Final = "x-draftmill-terms"
+"""JSON schema keyword: CEL terms that must hold too, with the same answer."""
 VALIDATIONS: Final = "x-kubernetes-validations"
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
@@ -33,9 +35,9 @@ class Rule(NamedTuple):
     message: str
 
 
-def says(sentence: str) -> JsonDict:
-    """JSON schema extra that gives a field's bounds or pattern a sentence for people."""
-    return {SENTENCE: sentence}
+def says(sentence: str, *terms: str) -> JsonDict:
+    """JSON schema extra that gives bounds and pattern, and further CEL terms, a sentence for people."""
+    return {SENTENCE: sentence, TERMS: [*terms]}
 
 
 class ApiModel(BaseModel):
@@ -92,8 +94,9 @@ def _json_names(model: type[ApiModel], fields: tuple[str, ...]) -> list[str]:
 
 def _exactly_one_message(model: type[ApiModel]) -> str:
     *first, last = _json_names(model, model.EXACTLY_ONE_OF)
-    noun = model.__name__.removesuffix("Spec").lower()
-    return f"{noun} needs exactly one of {', '.join(first)} and {last}"
+    name = model.__name__
+    noun = name.removesuffix("Spec") if name.endswith("Spec") else name.lower()
+    return f"a {noun} needs exactly one of {', '.join(first)} and {last}"
 
 
 def _number_to_text(value: Any) -> Any:
@@ -108,7 +111,10 @@ Duration = Annotated[
     Field(
         pattern=r"^([0-9]{1,7}(h|m|s|ms))+$",
         max_length=32,
-        json_schema_extra=says("write a span of time like 90s, 45m or 1h30m (a day is 24h)"),
+        json_schema_extra=says(
+            "write a span of time above zero, like 90s, 45m or 1h30m (a day is 24h)",
+            "duration(self) > duration('0s')",
+        ),
     ),
 ]
 """A span of time as Kubernetes writes it: `90s`, `45m`, `1h30m`. Days do not exist: write `168h`."""
@@ -124,16 +130,33 @@ Quantity = Annotated[
 ]
 """A Kubernetes resource quantity: `500m`, `16Gi`."""
 
-DecimalText = Annotated[
+_DECIMAL: Final = r"^[0-9]+(\.[0-9]+)?$"
+
+Temperature = Annotated[
     str,
     Field(
-        pattern=r"^[0-9]+(\.[0-9]+)?$",
+        pattern=_DECIMAL,
         max_length=16,
-        json_schema_extra=says('write a decimal number in quotes, like "0.95"'),
+        json_schema_extra=says('write a number from 0 to 10 in quotes, like "0.6"', "double(self) <= 10.0"),
     ),
     BeforeValidator(_number_to_text),
 ]
-"""A decimal number kept as text, since the Kubernetes API has no floats: `"0.95"`."""
+"""A temperature kept as text, since the Kubernetes API has no floats."""
+
+Fraction = Annotated[
+    str,
+    Field(
+        pattern=_DECIMAL,
+        max_length=16,
+        json_schema_extra=says(
+            'write a number above 0 and at most 1 in quotes, like "0.95"',
+            "double(self) > 0.0",
+            "double(self) <= 1.0",
+        ),
+    ),
+    BeforeValidator(_number_to_text),
+]
+"""A fraction or probability kept as text, since the Kubernetes API has no floats."""
 
 ANYTHING: Final[JsonDict] = {"x-kubernetes-preserve-unknown-fields": True}
 """Schema of a value that is kept as it is. CEL cannot see it, but compares it as part of what holds it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from draftmill_api.base import SENTENCE, VALIDATIONS, Rule
+from draftmill_api.base import SENTENCE, TERMS, VALIDATIONS, Rule
 from draftmill_api.names import GROUP, VERSION
 from draftmill_api.v1alpha1.resources import Column, Resource
 
@@ -114,7 +114,7 @@ def structural(schema: Schema, definitions: Mapping[str, Schema], *, with_defaul
     if result.get("type") == "integer":
         result["format"] = "int64"
     if SENTENCE in source:
-        _say(source[SENTENCE], result)
+        _say(source[SENTENCE], source[TERMS], result)
     if "items" in source:
         result["items"] = structural(source["items"], definitions, with_defaults=with_defaults)
     values = source.get("additionalProperties")
@@ -150,12 +150,12 @@ def _resolved(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
     return merged
 
 
-def _say(sentence: str, schema: Schema) -> None:
+def _say(sentence: str, further: list[str], schema: Schema) -> None:
     """Turn bounds into a rule with a sentence; `maxLength` stays, CEL's cost estimate needs it."""
     terms = [cel.format(schema.pop(key)) for key, cel in _BOUNDS.items() if key in schema]
     if not terms:
         raise ValueError(f"no bound or pattern stands beside the sentence {sentence!r}")
-    rule = Rule(" && ".join(terms), sentence)
+    rule = Rule(" && ".join([*terms, *further]), sentence)
     schema[VALIDATIONS] = [rule._asdict(), *schema.get(VALIDATIONS, [])]
 
 

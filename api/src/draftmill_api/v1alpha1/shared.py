@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic.config import JsonDict
 
-from draftmill_api.base import VALIDATIONS, ApiModel, DecimalText, Duration, Quantity, Rule, says
+from draftmill_api.base import VALIDATIONS, ApiModel, Duration, Fraction, Quantity, Rule, says
 from draftmill_api.v1alpha1.pod import PodOverrides, ResourceClaim
 
 _NO_WAY_UP: JsonDict = {
@@ -135,11 +135,18 @@ class Volume(ApiModel):
     nfs: NfsVolume | None = Field(default=None, description="An NFS export.")
 
 
+_NOT_ROOT = says("job pods do not run as root: write a numeric id above 0")
+
+
 class RunAs(ApiModel):
     """The user and group of the job pods; the data volume must let them write."""
 
-    user: int = Field(default=65532, ge=1, le=2147483647, description="Numeric user id.")
-    group: int = Field(default=65532, ge=1, le=2147483647, description="Numeric group id.")
+    user: int = Field(
+        default=65532, ge=1, le=2147483647, description="Numeric user id.", json_schema_extra=_NOT_ROOT
+    )
+    group: int = Field(
+        default=65532, ge=1, le=2147483647, description="Numeric group id.", json_schema_extra=_NOT_ROOT
+    )
 
 
 class Storage(ApiModel):
@@ -163,10 +170,6 @@ class Server(ApiModel):
         Rule(
             "self.gpus == 0 || !has(self.tensorParallelSize) || self.tensorParallelSize <= self.gpus",
             "tensorParallelSize cannot be larger than gpus: one server is one pod",
-        ),
-        Rule(
-            "!has(self.memFractionStatic) || double(self.memFractionStatic) <= 1.0",
-            "memFractionStatic is a fraction: write a number from 0 to 1",
         ),
     )
 
@@ -198,7 +201,7 @@ class Server(ApiModel):
         le=16_777_216,
         description="Longest sequence in tokens, prompt and answer; the model's own limit when left out.",
     )
-    mem_fraction_static: DecimalText | None = Field(
+    mem_fraction_static: Fraction | None = Field(
         default=None,
         description="Fraction of GPU memory for weights and KV cache (vLLM: --gpu-memory-utilization).",
     )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from draftmill_api.base import ApiModel, DecimalText, Duration, Rule, says
+from draftmill_api.base import ApiModel, Duration, Fraction, Rule, Temperature, says
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
 from draftmill_api.v1alpha1.status import SynthRunStatus
@@ -30,17 +30,6 @@ TemplateArguments = Annotated[
     ),
 ]
 """Arguments of a chat template. The usual ones have types: a template takes the text "false" for true."""
-
-_TEMPERATURE = Rule(
-    "!has(self.temperature) || double(self.temperature) <= 10.0", "temperature is a number from 0 to 10"
-)
-_TOP_P = Rule(
-    "!has(self.topP) || (double(self.topP) > 0.0 && double(self.topP) <= 1.0)",
-    "topP is a probability: write a number above 0, at most 1",
-)
-_MIN_P = Rule(
-    "!has(self.minP) || double(self.minP) <= 1.0", "minP is a probability: write a number from 0 to 1"
-)
 
 
 class Api(StrEnum):
@@ -86,14 +75,12 @@ class Source(ApiModel):
 class SamplingOverrides(ApiModel):
     """Sampling parameters of one dataset; what is left out comes from the run's sampling."""
 
-    RULES = (_TEMPERATURE, _TOP_P, _MIN_P)
-
-    temperature: DecimalText | None = Field(default=None, description="Sampling temperature; 0 is greedy.")
-    top_p: DecimalText | None = Field(default=None, description="Nucleus sampling: cumulative probability.")
+    temperature: Temperature | None = Field(default=None, description="Sampling temperature; 0 is greedy.")
+    top_p: Fraction | None = Field(default=None, description="Nucleus sampling: cumulative probability.")
     top_k: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Sample among the k likeliest tokens only."
     )
-    min_p: DecimalText | None = Field(
+    min_p: Fraction | None = Field(
         default=None, description="Least probability of a token relative to the likeliest one."
     )
     max_completion_tokens: int | None = Field(
@@ -110,14 +97,12 @@ class SamplingOverrides(ApiModel):
 class Sampling(ApiModel):
     """Sampling parameters of the run."""
 
-    RULES = (_TEMPERATURE, _TOP_P, _MIN_P)
-
-    temperature: DecimalText = Field(default="1.0", description="Sampling temperature; 0 is greedy.")
-    top_p: DecimalText = Field(default="1.0", description="Nucleus sampling: cumulative probability.")
+    temperature: Temperature = Field(default="1.0", description="Sampling temperature; 0 is greedy.")
+    top_p: Fraction = Field(default="1.0", description="Nucleus sampling: cumulative probability.")
     top_k: int | None = Field(
         default=None, ge=1, le=1_000_000, description="Sample among the k likeliest tokens only."
     )
-    min_p: DecimalText | None = Field(
+    min_p: Fraction | None = Field(
         default=None, description="Least probability of a token relative to the likeliest one."
     )
     max_completion_tokens: int = Field(
