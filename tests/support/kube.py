@@ -63,6 +63,13 @@ class Kube:
                 return None
             raise
 
+    def list_runs(self) -> list[str]:
+        """Names of all SynthRuns of the namespace."""
+        return [
+            item["metadata"]["name"]
+            for item in self.objects.list_namespaced_custom_object(*self._runs)["items"]
+        ]
+
     def status(self, name: str) -> Manifest:
         """The status of a SynthRun; empty before the operator has seen it."""
         run = self.run(name)

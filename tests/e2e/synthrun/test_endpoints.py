@@ -1,0 +1,136 @@
+"""Runs that use a server which someone else started: one real vLLM for all of them."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.bed import MODEL_NAME, Bed
+from tests.support.records_on_disk import assert_complete
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.e2e
+
+
+def test_output_ids_are_those_of_a_direct_request(bed: Bed, vllm: str) -> None:
+    """At temperature 0 in fp32 a server gives the same ids again, so any difference would be ours."""
+    prompts = bed.prompts("exact.jsonl", 12)
+    run = bed.create_run(
+        "exact",
+        datasets=[bed.dataset("B1_exact", prompts), bed.dataset("B2_exact", bed.prompts("exact2.jsonl", 4))],
+        endpoints=[bed.endpoint(vllm)],
+        sampling={"temperature": "0", "maxCompletionTokens": 24},
+    )
+
+    status = bed.kube.wait_phase(run, "Succeeded", within=120)
+
+    records = assert_complete(bed.output(run), {"B1_exact": 12, "B2_exact": 4})
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda record: _ask(vllm, record["messages"], 24), records))
+    for record, answer in zip(records, answers, strict=True):
+        assert record["prompt_ids"] == answer["prompt_token_ids"]
+        assert record["output_ids"] == answer["choices"][0]["token_ids"]
+    assert status["progress"]["done"] == status["progress"]["total"] == 16
+    assert status["output"]["records"] == 16
+    assert status["output"]["tokens"] == sum(len(record["output_ids"]) for record in records)
+    _assert_manifest(bed, run, status)
+
+
+def test_a_deleted_generator_pod_is_replaced_and_resumes(bed: Bed, vllm: str) -> None:
+    run = bed.create_run(
+        "pod-deleted",
+        datasets=[bed.dataset("B1", bed.prompts("deleted.jsonl", 24))],
+        endpoints=[bed.endpoint(vllm)],
+        generation={"concurrency": 4},
+        sampling={"temperature": "0", "maxCompletionTokens": 32},
+    )
+    bed.kube.wait(run, lambda status: status.get("progress", {}).get("done", 0) >= 2, 90, "first records of")
+    first = bed.kube.running_pod(run, "worker")
+
+    bed.kube.core.delete_namespaced_pod(first.metadata.name, bed.kube.namespace)
+
+    second = bed.kube.running_pod(run, "worker", within=60)
+    assert second.metadata.uid != first.metadata.uid
+    bed.kube.wait_phase(run, "Succeeded", within=120)
+    assert_complete(bed.output(run), {"B1": 24})
+
+
+def test_a_deleted_run_takes_everything_of_its_own_with_it(bed: Bed, vllm: str) -> None:
+    run = bed.create_run(
+        "deleted",
+        datasets=[bed.dataset("B1", bed.prompts("gone.jsonl", 200))],
+        endpoints=[bed.endpoint(vllm)],
+        sampling={"maxCompletionTokens": 256},
+    )
+    bed.kube.running_pod(run, "worker", within=90)
+
+    bed.kube.delete_run(run)
+
+    until(
+        lambda: not bed.kube.children(run), 60, lambda: f"children of a deleted run: {bed.kube.children(run)}"
+    )
+    assert bed.kube.run(run) is None
+
+
+def test_a_run_that_finishes_while_the_operator_is_away_is_completed_later(bed: Bed, vllm: str) -> None:
+    run = bed.create_run(
+        "away",
+        datasets=[bed.dataset("B1", bed.prompts("away.jsonl", 6))],
+        endpoints=[bed.endpoint(vllm)],
+        sampling={"temperature": "0", "maxCompletionTokens": 16},
+    )
+    bed.kube.wait_phase(run, "Finishing", within=90)
+
+    with bed.operator_away():
+        until(lambda: bed.finish_job_succeeded(run), 60, "the finish job succeeds")
+        assert bed.kube.status(run)["phase"] == "Finishing"
+
+    status = bed.kube.wait_phase(run, "Succeeded", within=60)
+    assert status["output"]["records"] == 6
+
+
+def test_concurrency_can_be_changed_while_running(bed: Bed, vllm: str) -> None:
+    run = bed.create_run(
+        "live",
+        datasets=[bed.dataset("B1", bed.prompts("live.jsonl", 40))],
+        endpoints=[bed.endpoint(vllm)],
+        generation={"concurrency": 2},
+        sampling={"temperature": "0", "maxCompletionTokens": 48},
+    )
+    bed.kube.wait(run, lambda status: status.get("progress", {}).get("done", 0) >= 1, 90, "first record of")
+    pod = bed.kube.running_pod(run, "worker").metadata.uid
+
+    bed.kube.patch_run(run, {"spec": {"generation": {"concurrency": 20}}})
+
+    bed.kube.wait(run, lambda status: status["progress"].get("inFlight", 0) > 2, 20, "more in flight in")
+    assert bed.kube.running_pod(run, "worker").metadata.uid == pod
+    bed.kube.wait_phase(run, "Succeeded", within=120)
+
+
+def _ask(url: str, messages: list[dict[str, Any]], tokens: int) -> dict[str, Any]:
+    body = {
+        "model": MODEL_NAME,
+        "messages": messages,
+        "temperature": 0,
+        "max_tokens": tokens,
+        "return_token_ids": True,
+    }
+    request = urllib.request.Request(  # noqa: S310  a server of ours
+        f"{url}/v1/chat/completions",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  a server of ours
+        return dict(json.loads(answer.read()))
+
+
+def _assert_manifest(bed: Bed, run: str, status: dict[str, Any]) -> None:
+    manifest = json.loads((bed.output(run) / "manifest.json").read_text())
+    summary = json.loads((bed.output(run) / "summary.json").read_text())
+    assert manifest["records"] == status["output"]["records"]
+    assert summary["accounted"] is True
+    assert manifest["model"]["fingerprint"] == status["output"]["model"]["fingerprint"]
