@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from draftmill_api.crd import root_schema
+from draftmill_api.v1alpha1.mutability import SYNTH_RUN, Change, change_of, rules
+from draftmill_api.v1alpha1.resources import RESOURCES, Resource
+from draftmill_dev.reference import walk
+
+EACH_RESOURCE = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.kind)
+
+
+@EACH_RESOURCE
+def test_the_table_speaks_about_every_field_of_the_spec(resource: Resource) -> None:
+    paths = {row.path.replace("[]", "") for row in walk(root_schema(resource)["properties"]["spec"])}
+    parents = {path.rpartition(".")[0] for path in paths}
+    for leaf in paths - parents:
+        change_of(leaf, resource.fields)
+
+
+@EACH_RESOURCE
+def test_the_table_speaks_about_no_field_that_does_not_exist(resource: Resource) -> None:
+    paths = {row.path.replace("[]", "") for row in walk(root_schema(resource)["properties"]["spec"])}
+    assert {field.path for field in resource.fields} <= paths
+
+
+@EACH_RESOURCE
+def test_no_field_has_two_entries(resource: Resource) -> None:
+    for field in resource.fields:
+        above = [other for other in resource.fields if f"{field.path}.".startswith(f"{other.path}.")]
+        assert above == [field]
+
+
+def test_every_refusal_names_the_field_and_a_remedy() -> None:
+    refused = [field for field in SYNTH_RUN if field.change is Change.REFUSED]
+    assert [rule.message for rule in rules(SYNTH_RUN)] == [
+        f"spec.{field.path} cannot be changed while the run is active; {field.remedy}" for field in refused
+    ]
+    assert all(field.remedy for field in refused)
+
+
+def test_what_is_live_by_design_is_live() -> None:
+    assert {field.path for field in SYNTH_RUN if field.change is Change.LIVE} == {
+        "server.replicas",
+        "generation.concurrency",
+        "generation.connectTimeout",
+        "generation.stallTimeout",
+        "generation.retries",
+        "backoffLimit",
+    }
+
+
+def test_a_path_below_an_entry_belongs_to_it() -> None:
+    assert change_of("datasets.sampling.topP", SYNTH_RUN) is Change.REFUSED
+    with pytest.raises(KeyError):
+        change_of("datasetsAndMore", SYNTH_RUN)
