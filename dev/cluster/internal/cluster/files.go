@@ -17,15 +17,12 @@ var files embed.FS
 // capSysResource is the capability without which no process may lower an OOM score.
 const capSysResource = 24
 
-// coreDNSVersion is the tag of the image that is imported before CoreDNS is applied.
-const coreDNSVersion = "1.12.4"
-
 // values fill the files of a node.
 type values struct {
-	State, Socket, PKI, Bridge, Cgroup, CoreDNSVersion string
-	PodCIDR                                            netip.Prefix
-	NodeIP, DNSIP                                      netip.Addr
-	RestrictOOMScore                                   bool
+	State, Socket, PKI, Bridge, Cgroup string
+	PodCIDR                            netip.Prefix
+	NodeIP, DNSIP                      netip.Addr
+	RestrictOOMScore                   bool
 }
 
 func (n node) values() (values, error) {
@@ -36,7 +33,6 @@ func (n node) values() (values, error) {
 		PKI:              n.state.pki(),
 		Bridge:           n.config.Bridge,
 		Cgroup:           n.config.cgroup(),
-		CoreDNSVersion:   coreDNSVersion,
 		PodCIDR:          n.config.PodCIDR,
 		NodeIP:           n.config.nodeIP(),
 		DNSIP:            n.config.dnsIP(),

@@ -1,0 +1,97 @@
+"""The programs of the local Kubernetes, built from source once, and the images made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftmill_dev import cache, golang, oci, venvs
+
+KUBERNETES_VERSION = "v1.34.4"
+COREDNS_VERSION = "1.12.4"
+HELM_VERSION = "v3.19.0"
+
+_MODULE = venvs.REPOSITORY / "dev" / "cluster"
+_VERSION_PACKAGE = "k8s.io/component-base/version"
+_CLIENT_VERSION_PACKAGE = "k8s.io/client-go/pkg/version"
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """Where the programs are.
+
+    Attributes:
+        kube: Kubernetes, etcd and the cluster's own commands in one program.
+        bin: A folder for PATH, with `kubectl` and `helm`.
+        images: OCI archives that a cluster needs before its first pod: pause and CoreDNS.
+    """
+
+    kube: Path
+    bin: Path
+    images: tuple[Path, ...]
+
+    @property
+    def kubectl(self) -> Path:
+        """The kubectl of the cluster's own version."""
+        return self.bin / "kubectl"
+
+    @property
+    def helm(self) -> Path:
+        """The real Helm."""
+        return self.bin / "helm"
+
+
+def kube() -> Path:
+    """Kubernetes in one program. The first build takes about 5 minutes on 2 cores, later ones seconds.
+
+    Raises:
+        CommandError: The build failed.
+    """
+    go = golang.toolchain()
+    return cache.build("kube", [_MODULE, KUBERNETES_VERSION, go.version], _make_kube) / "draftmill-kube"
+
+
+def everything() -> Binaries:
+    """All programs and images, built when they are not there yet.
+
+    Raises:
+        CommandError: A build failed.
+    """
+    program = kube()
+    images = cache.build("node-images", [_MODULE / "cmd" / "pause", COREDNS_VERSION, Path(oci.__file__)], _make_images)
+    helm = _helm()
+
+    def link(folder: Path) -> None:
+        (folder / "kubectl").symlink_to(program)
+        (folder / "helm").symlink_to(helm)
+
+    folder = cache.build("bin", [str(program), str(helm)], link)
+    return Binaries(program, folder, (images / "pause.tar", images / "coredns.tar"))
+
+
+def _helm() -> Path:
+    package = f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"
+    return cache.build("helm", [package], lambda folder: golang.toolchain().install(folder, package)) / "helm"
+
+
+def _make_kube(folder: Path) -> None:
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    values = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
+    stamps = [
+        f"-X {package}.{name}={value}"
+        for package in (_VERSION_PACKAGE, _CLIENT_VERSION_PACKAGE)
+        for name, value in values.items()
+    ]
+    ldflags = " ".join(["-s -w", *stamps])
+    golang.toolchain().build(
+        folder, "./cmd/draftmill-kube", folder / "draftmill-kube", module=_MODULE, ldflags=ldflags
+    )
+
+
+def _make_images(folder: Path) -> None:
+    go = golang.toolchain()
+    go.build(folder, "./cmd/pause", folder / "pause", module=_MODULE)
+    oci.write_binary_image(folder / "pause.tar", "draftmill.dev/pause:1", folder / "pause")
+    package = f"github.com/coredns/coredns@v{COREDNS_VERSION}"
+    coredns = cache.build("coredns", [package], lambda made: go.install(made, package)) / "coredns"
+    oci.write_binary_image(folder / "coredns.tar", "draftmill.dev/coredns:1", coredns)

@@ -1,0 +1,210 @@
+"""The local Kubernetes: a whole cluster on this machine, or a control plane alone for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftmill_dev import binaries, cache, console, preflight, toolchain
+from draftmill_dev.errors import DevError
+
+DEFAULT_NAME = "demo"
+STATES = Path("/var/lib/draftmill")
+_PACKAGES = ("containerd", "runc", "containernetworking-plugins", "iptables", "conntrack", "socat")
+_STOP_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that runs.
+
+    Attributes:
+        name: Its name, which its node has too.
+        state: The folder with all of its state.
+        programs: kubectl, Helm and the rest.
+    """
+
+    name: str
+    state: Path
+    programs: binaries.Binaries
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig, with its certificates embedded."""
+        return self.state / "kubeconfig"
+
+    @property
+    def volumes(self) -> Path:
+        """The folder for hostPath volumes: it stays when the cluster is stopped."""
+        return self.state / "volumes"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON line for each write that the API server answered."""
+        return self.state / "audit.log"
+
+    def import_image(self, archive: Path) -> None:
+        """Brings the images of an OCI or Docker archive to the node.
+
+        Raises:
+            DevError: containerd refused the archive.
+        """
+        _run(self._ctr("images", "import", str(archive)))
+
+    def has_image(self, reference: str) -> bool:
+        """Whether the node has an image of exactly this name."""
+        return bool(_run(self._ctr("images", "list", "--quiet", f"name=={reference}")).strip())
+
+    def _ctr(self, *arguments: str) -> list[str]:
+        return ["ctr", "--address", str(self.state / "containerd.sock"), "--namespace", "k8s.io", *arguments]
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """etcd, API server and controller manager on 127.0.0.1, without a node.
+
+    Attributes:
+        state: The folder with its state and logs.
+    """
+
+    state: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig, with its certificates embedded."""
+        return self.state / "kubeconfig"
+
+    @property
+    def audit_log(self) -> Path:
+        """One JSON line for each write that the API server answered, if asked for."""
+        return self.state / "audit.log"
+
+
+def up(
+    name: str = DEFAULT_NAME,
+    *,
+    state: Path | None = None,
+    pod_cidr: str | None = None,
+    service_cidr: str | None = None,
+    host_cidr: str | None = None,
+    bridge: str | None = None,
+) -> Cluster:
+    """Starts a cluster, repairs it, or finds it healthy.
+
+    Args:
+        name: The cluster's name.
+        state: Folder of its state; /var/lib/draftmill/<name> unless given.
+        pod_cidr: Addresses of pods; a free range unless given.
+        service_cidr: Addresses of Services; a free range unless given.
+        host_cidr: The link between host and node, a /30; a free range unless given.
+        bridge: Name of the pods' bridge.
+
+    Raises:
+        DevError: The machine lacks something, or the cluster did not become healthy.
+    """
+    folder = _state(name, state)
+    preflight.check_machine()
+    if not (folder / "cluster.json").exists():
+        preflight.check_disk([folder, cache.cache_root()])
+    with console.step("Debian packages for the node"):
+        toolchain.apt_install(_PACKAGES)
+    with console.step("Kubernetes, CoreDNS and Helm") as step:
+        step.note("built from source the first time, about 8 minutes on 2 cores")
+        programs = binaries.everything()
+    flags = {
+        "--pod-cidr": pod_cidr, "--service-cidr": service_cidr, "--host-cidr": host_cidr, "--bridge": bridge,
+    }  # fmt: skip
+    command = [str(programs.kube), "up", "--name", name, "--state-dir", str(folder)]
+    command += [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+    command += [word for image in programs.images for word in ("--image", str(image))]
+    with console.step(f"Cluster {name}"):
+        _run(command)
+    return Cluster(name, folder, programs)
+
+
+def down(name: str = DEFAULT_NAME, *, state: Path | None = None, purge: bool = False) -> None:
+    """Stops a cluster and removes everything of it but its volumes; harmless when there is none.
+
+    Args:
+        name: The cluster's name.
+        state: Folder of its state, if it is not the usual one.
+        purge: Remove the volumes too, with all data in them.
+
+    Raises:
+        DevError: Something could not be removed.
+    """
+    folder = _state(name, state)
+    if not folder.exists():
+        return
+    preflight.check_machine()
+    command = [str(binaries.kube()), "down", "--name", name, "--state-dir", str(folder)]
+    with console.step(f"Stopping cluster {name}"):
+        _run([*command, "--purge"] if purge else command)
+
+
+def status(name: str = DEFAULT_NAME, *, state: Path | None = None) -> str:
+    """Says what runs, in lines for people.
+
+    Raises:
+        DevError: The cluster does not run, or is not healthy.
+    """
+    folder = _state(name, state)
+    if not (folder / "cluster.json").exists():
+        raise DevError(f"The cluster {name} is not running.")
+    return _run([str(binaries.kube()), "status", "--name", name, "--state-dir", str(folder)])
+
+
+@contextlib.contextmanager
+def control_plane(state: Path, *, audit: bool = False) -> Iterator[ControlPlane]:
+    """Runs a control plane on free ports, as any user, for as long as the block does.
+
+    It ends with this process too, however that ends, because it watches a pipe from it.
+
+    Args:
+        state: An empty folder; its path must be short enough for a socket (100 bytes).
+        audit: Write the audit log.
+
+    Raises:
+        DevError: It did not start.
+    """
+    command = [str(binaries.kube()), "control-plane", "--state-dir", str(state)]
+    state.mkdir(parents=True, exist_ok=True)
+    with (
+        open(state / "control-plane.log", "w") as log,
+        subprocess.Popen(
+            [*command, "--audit"] if audit else command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        ) as process,
+    ):
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a pipe was asked for")
+        try:
+            if not process.stdout.readline():
+                raise DevError(f"The control plane did not start:\n{cache.last_lines(state / 'control-plane.log')}")
+            yield ControlPlane(state)
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _state(name: str, chosen: Path | None) -> Path:
+    return (chosen or STATES / name).absolute()
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except FileNotFoundError as error:
+        raise DevError(f"{command[0]} is not installed.") from error
+    if done.returncode != 0:
+        raise DevError((done.stderr or done.stdout).strip())
+    return done.stdout

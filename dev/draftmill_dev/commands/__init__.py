@@ -1,0 +1,1 @@
+"""The commands of `python3 -m draftmill_dev`, one module each."""
