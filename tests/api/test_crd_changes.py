@@ -1,0 +1,228 @@
+"""What may be changed in a SynthRun, asked of the API server."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from kubernetes import client
+
+from draftmill_api.v1alpha1.mutability import SYNTH_RUN, Change, change_of
+from tests.api.conftest import ControlPlane
+from tests.support import kube
+from tests.support.synthruns import Manifest, smallest_synth_run
+
+pytestmark = pytest.mark.api
+
+NAME = "changing"
+STARTED = {"startTime": "2026-01-01T00:00:00Z"}
+ENDED = STARTED | {"completionTime": "2026-01-01T01:00:00Z"}
+SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
+
+
+class Case(NamedTuple):
+    """A change of the spec, and the table's entry that decides about it."""
+
+    entry: str
+    change: Manifest
+    title: str = ""
+
+
+SERVER_CHANGES = {
+    "replicas": 2,
+    "engine": "VLLM",
+    "image": "lmsysorg/sglang:v0.5.24",
+    "gpus": 4,
+    "gpuProducts": ["NVIDIA-B200"],
+    "tensorParallelSize": 4,
+    "contextLength": 65536,
+    "memFractionStatic": "0.5",
+    "kvCacheDtype": "fp8_e4m3",
+    "hierarchicalCacheGiBPerRank": 16,
+    "startupTimeout": "1h",
+    "sharedMemory": "8Gi",
+    "extraArgs": ["--log-level", "debug"],
+    "extraResources": {"rdma/ib": "4"},
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "other"}],
+    "pod": {"priorityClassName": "low"},
+}
+GENERATION_CHANGES = {
+    "api": "Generate",
+    "chatTemplateKwargs": {"thinking": False},
+    "concurrency": 8,
+    "connectTimeout": "1s",
+    "stallTimeout": "1h",
+    "retries": 9,
+    "pod": {"priorityClassName": "low"},
+}
+POD_CHANGES: dict[str, Manifest] = {
+    "a value of a variable": {"env": [{"name": "A", "value": "2"}]},
+    "a variable's value for a reference": {"env": [{"name": "A", "valueFrom": SECRET}]},
+    "a variable for another": {"env": [{"name": "B", "value": "1"}]},
+    "a volume's claim": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "other"}}]},
+    "a volume's kind": {"volumes": [{"name": "v", "configMap": {"name": "claim"}}]},
+    "a mount's folder": {"volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "b"}]},
+    "a toleration's key": {"tolerations": [{"key": "b", "operator": "Exists"}]},
+    "a toleration's word for another": {"tolerations": [{"key": "a", "effect": "NoSchedule"}]},
+    "a limit": {"resources": {"limits": {"cpu": "2"}}},
+    "a limit for a request": {"resources": {"requests": {"cpu": "1"}}},
+    "an affinity": {"affinity": {"podAffinity": {}}},
+    "a label": {"labels": {"team": "b"}},
+    "the security context": {"securityContext": {"runAsUser": 1}},
+}
+OTHER_CHANGES: tuple[Case, ...] = (
+    Case("model", {"model": {"name": "other"}}),
+    Case("model", {"model": {"trustRemoteCode": True}}, "trust in the model's code"),
+    Case("storage", {"storage": {"data": {"persistentVolumeClaim": {"claimName": "other"}}}}),
+    Case("output", {"output": {"path": "elsewhere"}}),
+    Case("sampling", {"sampling": {"temperature": "0.5"}}),
+    Case("sampling", {"sampling": {"seed": 1}}, "a seed that was not given"),
+    Case("backoffLimit", {"backoffLimit": 1}),
+    Case("datasets", {"datasets": [{"name": "B2", "source": {"file": {"path": "b2.jsonl"}}}]}),
+    Case(
+        "endpoints",
+        {"server": None, "endpoints": [{"name": "a", "url": "http://10.0.0.5:8000", "engine": "SGLang"}]},
+        "endpoints in place of servers",
+    ),
+)
+CHANGES = (
+    *(Case(f"server.{name}", {"server": {name: value}}) for name, value in SERVER_CHANGES.items()),
+    *(
+        Case(f"generation.{name}", {"generation": {name: value}})
+        for name, value in GENERATION_CHANGES.items()
+    ),
+    *OTHER_CHANGES,
+)
+INSIDE_OPAQUE = (
+    *(Case("server.pod", {"server": {"pod": change}}, title) for title, change in POD_CHANGES.items()),
+    Case(
+        "generation.chatTemplateKwargs",
+        {"generation": {"chatTemplateKwargs": {"custom": {"deep": 2}}}},
+        "deep inside an unknown argument",
+    ),
+    Case(
+        "generation.chatTemplateKwargs",
+        {"generation": {"chatTemplateKwargs": {"thinking": None, "enable_thinking": True}}},
+        "one known argument for another",
+    ),
+    Case(
+        "generation.chatTemplateKwargs",
+        {"generation": {"chatTemplateKwargs": {"thinking": None, "think": True}}},
+        "a known argument for an unknown one",
+    ),
+    Case(
+        "generation.chatTemplateKwargs",
+        {"generation": {"chatTemplateKwargs": {"custom": None}}},
+        "an argument taken away",
+    ),
+)
+SPEC: Manifest = {
+    "server": {
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}],
+        "pod": {
+            "env": [{"name": "A", "value": "1"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}],
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a"}],
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "resources": {"limits": {"cpu": "1"}},
+            "affinity": {"nodeAffinity": {}},
+            "labels": {"team": "a"},
+            "securityContext": {"runAsGroup": 1},
+        },
+    },
+    "generation": {"chatTemplateKwargs": {"thinking": True, "custom": {"deep": 1}}},
+}
+
+
+class Runs:
+    """The one run that is changed."""
+
+    def __init__(self, objects: Any) -> None:
+        self.objects = objects
+        self.address = ("draftmill.dev", "v1alpha1", "default", "synthruns")
+
+    def create(self, status: Manifest) -> None:
+        run = smallest_synth_run(NAME)
+        run["spec"] = merged(run["spec"], SPEC)
+        self.objects.create_namespaced_custom_object(*self.address, run)
+        if status:
+            self.objects.patch_namespaced_custom_object_status(*self.address, NAME, {"status": status})
+
+    def change(self, spec: Manifest) -> Manifest:
+        """The spec after a change that is only tried."""
+        run = self.objects.get_namespaced_custom_object(*self.address, NAME)
+        run["spec"] = merged(run["spec"], spec)
+        changed = self.objects.replace_namespaced_custom_object(*self.address, NAME, run, dry_run="All")
+        return dict(changed["spec"])
+
+
+@pytest.fixture(scope="module")
+def run_in(control_plane: ControlPlane, crds: None) -> Iterator[Callable[[Manifest], Runs]]:
+    """Makes the run be there with a status; kept while the same status is asked for."""
+    runs = Runs(kube.connect(control_plane.kubeconfig, "default").objects)
+    there: list[Manifest] = []
+
+    def with_status(status: Manifest) -> Runs:
+        if there != [status]:
+            if there:
+                runs.objects.delete_namespaced_custom_object(*runs.address, NAME)
+            runs.create(status)
+            there[:] = [status]
+        return runs
+
+    yield with_status
+    if there:
+        runs.objects.delete_namespaced_custom_object(*runs.address, NAME)
+
+
+EACH_CHANGE = pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.title or case.entry)
+EACH_INSIDE = pytest.mark.parametrize("case", INSIDE_OPAQUE, ids=lambda case: case.title)
+
+
+def test_every_entry_of_the_table_is_tried() -> None:
+    assert {case.entry for case in CHANGES} == {field.path for field in SYNTH_RUN}
+
+
+@EACH_CHANGE
+def test_while_active_only_live_fields_change(case: Case, run_in: Callable[[Manifest], Runs]) -> None:
+    runs = run_in(STARTED)
+    if change_of(case.entry, SYNTH_RUN) is Change.LIVE:
+        runs.change(case.change)
+        return
+    assert f"spec.{case.entry} cannot be changed while the run is active" in refusal(runs, case.change)
+
+
+@EACH_INSIDE
+def test_while_active_no_change_hides_in_what_is_passed_through(
+    case: Case, run_in: Callable[[Manifest], Runs]
+) -> None:
+    assert f"spec.{case.entry} cannot be changed" in refusal(run_in(STARTED), case.change)
+
+
+@pytest.mark.parametrize("status", [{}, ENDED], ids=["before the start", "after the end"])
+@EACH_CHANGE
+def test_an_inactive_run_can_be_changed(
+    case: Case, status: Manifest, run_in: Callable[[Manifest], Runs]
+) -> None:
+    run_in(status).change(case.change)
+
+
+def test_writing_the_same_again_is_no_change(run_in: Callable[[Manifest], Runs]) -> None:
+    run_in(STARTED).change({})
+
+
+def refusal(runs: Runs, change: Manifest) -> str:
+    with pytest.raises(client.ApiException) as refused:
+        runs.change(change)
+    return str(json.loads(refused.value.body)["message"])
+
+
+def merged(old: Any, change: Any) -> Any:
+    """JSON merge patch; lists are replaced."""
+    if not isinstance(old, dict) or not isinstance(change, dict):
+        return copy.deepcopy(change)
+    result = old | {name: merged(old.get(name), value) for name, value in change.items()}
+    return {name: value for name, value in result.items() if value is not None}
