@@ -109,9 +109,9 @@ def server_template(
     return template | {"metadata": template["metadata"] | {"annotations": annotations}}
 
 
-def template_hash(deployment: Manifest) -> str:
-    """The hash that pods of this Deployment's current template carry."""
-    annotations: dict[str, str] = deployment["spec"]["template"]["metadata"]["annotations"]
+def template_hash(template: Manifest) -> str:
+    """The hash that pods of this template carry."""
+    annotations: dict[str, str] = template["metadata"]["annotations"]
     return annotations[api_names.ANNOTATION_TEMPLATE_HASH]
 
 

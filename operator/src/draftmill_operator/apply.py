@@ -1,0 +1,137 @@
+"""Apply: make the cluster's children what was decided, with no write where they are so already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from draftmill_api import names as api_names
+from draftmill_operator.decide.removals import unwanted_jobs
+from draftmill_operator.decide.types import Decision
+from draftmill_operator.kube.errors import ApiError
+from draftmill_operator.kube.resources import RESOURCES
+from draftmill_operator.kube.writes import Kube
+from draftmill_operator.metrics import CHILD_ERRORS
+from draftmill_operator.observe.store import Kind, Store, controller_uid
+from draftmill_operator.observe.types import Observed, Problem
+from draftmill_operator.render.metadata import Manifest
+from draftmill_operator.run import Run, RunIdentity
+
+NAME_CONFLICT = "NameConflict"
+CHILD_REFUSED = "ChildCreateFailed"
+
+
+class ChildError(Exception):
+    """A child cannot be made; the problem is for the run's status."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.reason}: {problem.message}")
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class _Place:
+    kind: Kind
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> _Place:
+        metadata = manifest["metadata"]
+        return cls(Kind(manifest["kind"]), metadata["namespace"], metadata["name"])
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class Applier:
+    """Applies children of runs and remembers what the Deployments looked like afterwards."""
+
+    def __init__(self, kube: Kube, store: Store) -> None:
+        self._kube = kube
+        self._store = store
+        self._generations: dict[str, int] = {}
+
+    async def apply(self, run: Run, decision: Decision, seen: Observed, children: list[Manifest]) -> None:
+        """Delete what is no longer wanted, then make what is.
+
+        Raises:
+            ChildError: an object of that name belongs to someone else, or the server refuses the child.
+        """
+        await self._remove(run, decision, seen)
+        for manifest in children:
+            await self._ensure(run.identity, manifest)
+
+    async def announce_config(self, run: Run, seen: Observed, config_hash: str) -> None:
+        """Tell the kubelets of living worker pods that the job config has changed."""
+        for job in seen.workers:
+            for pod in job.live_pods:
+                if pod.config_hash != config_hash and not pod.deleting:
+                    await self._kube.annotate_pod(
+                        run.key.namespace, pod.name, api_names.ANNOTATION_CONFIG_HASH, config_hash
+                    )
+
+    async def _remove(self, run: Run, decision: Decision, seen: Observed) -> None:
+        namespace = run.key.namespace
+        for job in unwanted_jobs(decision, seen):
+            await self._kube.delete(Kind.JOB, namespace, job.name, job.uid)
+        if decision.wanted.servers:
+            return
+        for kind in (Kind.DEPLOYMENT, Kind.SERVICE):
+            for raw in self._store.children(kind, run.identity.uid):
+                metadata = raw["metadata"]
+                if controller_uid(raw) == run.identity.uid and "deletionTimestamp" not in metadata:
+                    await self._kube.delete(kind, namespace, metadata["name"], metadata["uid"])
+                    self._generations.pop(metadata["uid"], None)
+
+    async def _ensure(self, run: RunIdentity, manifest: Manifest) -> None:
+        place = _Place.of(manifest)
+        live = self._store.get(place.kind, place.namespace, place.name)
+        if live is None:
+            live = await self._kube.client.get(RESOURCES[place.kind], place.namespace, place.name)
+        if live is not None:
+            if controller_uid(live) != run.uid:
+                raise ChildError(_conflict(place))
+            if "deletionTimestamp" in live["metadata"] or self._is_in_force(manifest, live):
+                return
+        try:
+            applied = await self._kube.apply(manifest)
+        except ApiError as error:
+            if error.is_namespace_ending:
+                return
+            CHILD_ERRORS.labels(reason=error.reason).inc()
+            raise ChildError(Problem(CHILD_REFUSED, f"{place}: {error.message}")) from error
+        self._store.put(place.kind, applied)
+        self._remember(applied)
+
+    def _is_in_force(self, manifest: Manifest, live: dict[str, Any]) -> bool:
+        """Whether the live object is what was applied last, and that is what is wanted.
+
+        A Job is never edited. A ConfigMap shows its content. A Deployment that someone else edited has
+        moved its generation; one that this process has not applied yet is applied once.
+        """
+        kind = Kind(manifest["kind"])
+        if kind is Kind.JOB:
+            return True
+        annotations = live["metadata"].get("annotations") or {}
+        wanted = manifest["metadata"]["annotations"][api_names.ANNOTATION_APPLIED_HASH]
+        if annotations.get(api_names.ANNOTATION_APPLIED_HASH) != wanted:
+            return False
+        if kind is Kind.CONFIG_MAP:
+            return bool(live.get("data") == manifest["data"])
+        if kind is Kind.DEPLOYMENT:
+            generation: int = live["metadata"]["generation"]
+            return self._generations.get(live["metadata"]["uid"]) == generation
+        return True
+
+    def _remember(self, applied: dict[str, Any]) -> None:
+        if applied["kind"] == Kind.DEPLOYMENT:
+            self._generations[applied["metadata"]["uid"]] = applied["metadata"]["generation"]
+
+
+def _conflict(place: _Place) -> Problem:
+    return Problem(
+        NAME_CONFLICT,
+        f"{place} exists and does not belong to this run; it is left alone. "
+        "Delete it, or create the run under another name",
+    )

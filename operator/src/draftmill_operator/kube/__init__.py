@@ -1,0 +1,1 @@
+"""A thin client of the Kubernetes API on aiohttp."""

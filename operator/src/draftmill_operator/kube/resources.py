@@ -1,0 +1,25 @@
+"""The kinds of objects that the operator reads and writes, as parts of URLs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from draftmill_api import names as api_names
+from draftmill_operator.kube.client import Resource
+from draftmill_operator.observe.store import Kind
+
+RESOURCES: Final = {
+    Kind.RUN: Resource(api_names.API_VERSION, "synthruns"),
+    Kind.JOB: Resource("batch/v1", "jobs"),
+    Kind.DEPLOYMENT: Resource("apps/v1", "deployments"),
+    Kind.SERVICE: Resource("v1", "services"),
+    Kind.POD: Resource("v1", "pods"),
+    Kind.CONFIG_MAP: Resource("v1", "configmaps"),
+}
+EVENTS: Final = Resource("v1", "events")
+LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
+
+
+def selector_of(kind: Kind) -> str:
+    """Only children carry the run's label, and nothing else is listed or watched."""
+    return "" if kind is Kind.RUN else api_names.LABEL_RUN

@@ -1,0 +1,78 @@
+"""Asks the run's worker pods how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import aiohttp
+from pydantic import ValidationError
+
+from draftmill_api import names as api_names
+from draftmill_api.progress import Progress
+from draftmill_operator.observe.store import Kind, Object, Store, run_of_child
+from draftmill_operator.run import Role, RunKey
+
+log = logging.getLogger(__name__)
+
+PERIOD: Final = 2.0
+LARGEST_ANSWER: Final = 256 * 1024
+"""Bytes; a pod's answer is not trusted."""
+_AT_ONCE: Final = 32
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=5, sock_connect=2)
+
+
+class ProgressPoller:
+    """The last answer of each worker pod, by the pod's uid."""
+
+    def __init__(self, store: Store, changed: Callable[[RunKey], None]) -> None:
+        self._store = store
+        self._changed = changed
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self.answers: dict[str, Progress] = {}
+
+    async def poll(self) -> None:
+        """Ask for ever."""
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+            while True:
+                pods = [raw for raw in self._store.all(Kind.POD) if _is_worker(raw)]
+                self._forget_all_but({raw["metadata"]["uid"] for raw in pods})
+                await asyncio.gather(*(self._ask(session, raw) for raw in pods if _is_running(raw)))
+                await asyncio.sleep(PERIOD)
+
+    async def _ask(self, session: aiohttp.ClientSession, pod: Object) -> None:
+        uid, ip = pod["metadata"]["uid"], pod["status"]["podIP"]
+        host = f"[{ip}]" if ":" in ip else ip
+        try:
+            async with (
+                self._slots,
+                session.get(f"http://{host}:{api_names.JOB_HTTP_PORT}/progress") as answer,
+            ):
+                text = await answer.content.read(LARGEST_ANSWER)
+            progress = Progress.model_validate_json(text)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            log.debug("pod %s does not answer: %s", pod["metadata"]["name"], error)
+            return
+        except ValidationError as error:
+            log.warning("pod %s answers what is no progress: %s", pod["metadata"]["name"], error)
+            return
+        key = run_of_child(pod)
+        if key is not None and progress != self.answers.get(uid):
+            self.answers[uid] = progress
+            self._changed(key)
+
+    def _forget_all_but(self, uids: set[str]) -> None:
+        for uid in self.answers.keys() - uids:
+            del self.answers[uid]
+
+
+def _is_worker(pod: dict[str, Any]) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return bool(labels.get(api_names.LABEL_ROLE) == Role.WORKER)
+
+
+def _is_running(pod: dict[str, Any]) -> bool:
+    status = pod.get("status") or {}
+    return status.get("phase") == "Running" and bool(status.get("podIP"))

@@ -1,0 +1,168 @@
+"""One pass over one run: observe, decide, render, apply, status."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from draftmill_api.jobconfig import config_hash
+from draftmill_api.v1alpha1.shared import Endpoint
+from draftmill_api.v1alpha1.status import Phase, SynthRunStatus
+from draftmill_operator.apply import Applier, ChildError
+from draftmill_operator.decide.rules import decide
+from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.diagnose import LOOK_AGAIN, explain, silent_objects
+from draftmill_operator.kube.writes import Kube
+from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
+from draftmill_operator.observe.observe import observe
+from draftmill_operator.observe.store import Kind, Store
+from draftmill_operator.observe.types import Observed
+from draftmill_operator.progress import ProgressPoller
+from draftmill_operator.queue import RetryLater
+from draftmill_operator.render.children import render_children
+from draftmill_operator.render.config import config_text
+from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.server import server_template, template_hash
+from draftmill_operator.run import Run, RunKey
+from draftmill_operator.settings import OperatorSettings
+from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
+from draftmill_operator.status.events import events_between
+from draftmill_operator.status.summarise import summarise
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time of day for what is recorded, and a time that never jumps for what is measured."""
+
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float] = time.monotonic
+
+
+class Reconciler:
+    """Makes passes over runs."""
+
+    def __init__(
+        self, settings: OperatorSettings, store: Store, kube: Kube, poller: ProgressPoller, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._kube = kube
+        self._poller = poller
+        self._clock = clock
+        self._applier = Applier(kube, store)
+        self._progress_written: dict[str, float] = {}
+
+    async def reconcile(self, key: RunKey) -> float | None:
+        """One pass; the answer is the number of seconds until the next look.
+
+        Raises:
+            RetryLater: a child could not be made; the status says so.
+            ApiError: the API server refused something else.
+        """
+        raw = self._store.run(key)
+        if raw is None:
+            return None
+        try:
+            run = Run.from_object(raw)
+        except ValidationError as error:
+            log.error("%s does not fit this operator's types and is left alone: %s", key, error)  # noqa: TRY400
+            return None
+        if run.being_deleted:
+            self._progress_written.pop(run.identity.uid, None)
+            return None
+        with RECONCILE_SECONDS.labels(kind=key.kind, result="pass").time():
+            return await self._pass(run)
+
+    async def _pass(self, run: Run) -> float | None:
+        now = self._clock.now()
+        seen, look_again = await self._observe(run, now)
+        defaults = seen.defaults or FrozenDefaults.from_settings(self._settings)
+        endpoints = _endpoints(run, seen, defaults)
+        decision = decide(Situation(run, seen, endpoints, tuple(self._settings.host_path_prefixes), now))
+        refused = await self._apply(run, seen, decision, defaults, endpoints)
+        if refused is not None:
+            decision = replace(decision, problem=refused.problem)
+        status = summarise(run, seen, decision, endpoints, now)
+        if refused is not None:
+            status = status.model_copy(update={"observed_generation": run.status.observed_generation})
+        wait = await self._write(run, status, now)
+        if refused is not None:
+            raise RetryLater(str(refused)) from refused
+        return _earliest(decision.requeue_after, look_again, wait)
+
+    async def _observe(self, run: Run, now: datetime) -> tuple[Observed, float | None]:
+        """What is seen, with events about what does not explain itself, and when to look at those again."""
+        seen = observe(run.identity, self._store, self._poller.answers, {})
+        silent = list(silent_objects(seen))
+        if not silent:
+            return seen, None
+        findings = await explain(self._kube, run.key.namespace, silent, now)
+        if findings:
+            seen = observe(run.identity, self._store, self._poller.answers, findings)
+        return seen, LOOK_AGAIN
+
+    async def _apply(
+        self,
+        run: Run,
+        seen: Observed,
+        decision: Decision,
+        defaults: FrozenDefaults,
+        endpoints: tuple[Endpoint, ...],
+    ) -> ChildError | None:
+        text = config_text(run.identity, run.spec, endpoints)
+        children = render_children(run, decision, defaults, text)
+        try:
+            await self._applier.apply(run, decision, seen, children)
+        except ChildError as error:
+            return error
+        if decision.wanted.config:
+            await self._applier.announce_config(run, seen, config_hash(text))
+        return None
+
+    async def _write(self, run: Run, status: SynthRunStatus, now: datetime) -> float | None:
+        """Write the status if it differs in meaning; seconds to wait if it is progress and too early."""
+        if not worth_writing(run.status, status):
+            STATUS_WRITES.labels(result="skipped").inc()
+            return None
+        if only_progress_differs(run.status, status):
+            wait = self._wait_for_progress(run)
+            if wait > 0:
+                return wait
+        written = await self._kube.write_status(run.identity, status)
+        if written is None:
+            return None
+        STATUS_WRITES.labels(result="written").inc()
+        self._progress_written[run.identity.uid] = self._clock.monotonic()
+        self._store.put(Kind.RUN, written)
+        await self._kube.record(run.identity, events_between(run.status, status), now)
+        return None
+
+    def _wait_for_progress(self, run: Run) -> float:
+        last = self._progress_written.get(run.identity.uid)
+        if last is None:
+            return 0.0
+        running = sum(
+            (raw.get("status") or {}).get("phase") == Phase.RUNNING for raw in self._store.all(Kind.RUN)
+        )
+        return last + progress_interval(running) - self._clock.monotonic()
+
+
+def _endpoints(run: Run, seen: Observed, defaults: FrozenDefaults) -> tuple[Endpoint, ...]:
+    """Servers that answer now: Ready pods of the current template, or those that the spec names."""
+    if run.spec.server is None:
+        return tuple(run.spec.endpoints or ())
+    template = server_template(
+        run.identity, run.spec.model, run.spec.storage.models, run.spec.server, defaults
+    )
+    return seen.servers.endpoints(template_hash(template), run.spec.server.engine)
+
+
+def _earliest(*delays: float | None) -> float | None:
+    return min((delay for delay in delays if delay is not None), default=None)
