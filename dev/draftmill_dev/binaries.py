@@ -58,7 +58,9 @@ def everything() -> Binaries:
         CommandError: A build failed.
     """
     program = kube()
-    images = cache.build("node-images", [_MODULE / "cmd" / "pause", COREDNS_VERSION, Path(oci.__file__)], _make_images)
+    images = cache.build(
+        "node-images", [_MODULE / "cmd" / "pause", COREDNS_VERSION, Path(oci.__file__)], _make_images
+    )
     helm = _helm()
 
     def link(folder: Path) -> None:

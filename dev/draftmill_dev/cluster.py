@@ -46,6 +46,11 @@ class Cluster:
         """One JSON line for each write that the API server answered."""
         return self.state / "audit.log"
 
+    @property
+    def cgroup(self) -> str:
+        """Name of the control group above all pods, in every hierarchy."""
+        return f"draftmill-{self.name}"
+
     def import_image(self, archive: Path) -> None:
         """Brings the images of an OCI or Docker archive to the node.
 
@@ -186,7 +191,9 @@ def control_plane(state: Path, *, audit: bool = False) -> Iterator[ControlPlane]
             raise RuntimeError("a pipe was asked for")
         try:
             if not process.stdout.readline():
-                raise DevError(f"The control plane did not start:\n{cache.last_lines(state / 'control-plane.log')}")
+                raise DevError(
+                    f"The control plane did not start:\n{cache.last_lines(state / 'control-plane.log')}"
+                )
             yield ControlPlane(state)
         finally:
             process.stdin.close()

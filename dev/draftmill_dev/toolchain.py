@@ -16,7 +16,7 @@ _INSTALLED = "install ok installed"
 
 
 def apt_install(packages: Sequence[str]) -> None:
-    """Installs the packages that are missing, and nothing else; what apt says goes to `logs/apt` in the cache.
+    """Installs the packages that are missing, and no others; apt's log is `logs/apt` in the cache.
 
     Raises:
         CommandError: apt failed.
@@ -31,7 +31,9 @@ def apt_install(packages: Sequence[str]) -> None:
         if not missing:
             return
         if os.geteuid() != 0:
-            raise DevError(f"These Debian packages are missing: {' '.join(missing)}. Install them, or run this as root.")
+            raise DevError(
+                f"These Debian packages are missing: {' '.join(missing)}. Install them, or run this as root."
+            )
         environment = {"DEBIAN_FRONTEND": "noninteractive"}
         if not any(_LISTS.glob("*_Packages*")):
             cache.run([*_APT, "update"], folder, env=environment)

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -24,7 +27,15 @@ func main() {
 	}
 	// The components read os.Args themselves and print its first word in their help.
 	os.Args = append([]string{name}, args...)
+	nameProcess(name)
 	os.Exit(run(args))
+}
+
+// nameProcess sets what ps and top show, which is otherwise the name of the one binary.
+func nameProcess(name string) {
+	if text, err := unix.BytePtrFromString(name); err == nil {
+		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(text)), 0, 0, 0)
+	}
 }
 
 func names() []string {

@@ -1,0 +1,47 @@
+"""Control planes for tests: the real etcd, API server and controller manager, without a node."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from draftmill_dev import binaries, cluster
+from draftmill_dev.cluster import ControlPlane
+from tests.support import kube
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Builds Kubernetes before any test's time starts to count."""
+    if not session.config.option.collectonly and any(
+        "control_plane" in _fixtures(item) for item in session.items
+    ):
+        binaries.kube()
+
+
+@pytest.fixture(scope="session")
+def control_plane(start_control_plane: Callable[..., ControlPlane]) -> ControlPlane:
+    """A control plane that all tests share; it writes the audit log."""
+    return start_control_plane(audit=True)
+
+
+@pytest.fixture(scope="session")
+def crds(control_plane: ControlPlane) -> None:
+    """The shared control plane knows Draftmill's resources."""
+    kube.install_crds(control_plane.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def start_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ControlPlane]]:
+    """Starts further control planes; all end with the session."""
+    with contextlib.ExitStack() as running:
+
+        def start(*, audit: bool = False) -> ControlPlane:
+            return running.enter_context(cluster.control_plane(tmp_path_factory.mktemp("kube"), audit=audit))
+
+        yield start
+
+
+def _fixtures(item: pytest.Item) -> str:
+    return " ".join(getattr(item, "fixturenames", ()))
