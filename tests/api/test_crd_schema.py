@@ -1,0 +1,151 @@
+"""The generated CRDs as the API server takes and serves them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes import client
+
+from draftmill_api.crd import Schema, root_schema
+from draftmill_api.v1alpha1 import SynthRunStatus
+from draftmill_api.v1alpha1.resources import SYNTH_RUN
+from draftmill_dev import binaries
+from tests.api.conftest import ControlPlane
+from tests.support import kube
+from tests.support.synthruns import Manifest, smallest_synth_run
+
+pytestmark = pytest.mark.api
+
+ADDRESS = ("draftmill.dev", "v1alpha1", "default", "synthruns")
+CRDS = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
+VOLUMES: tuple[Manifest, ...] = (
+    {"persistentVolumeClaim": {"claimName": "x"}},
+    {"hostPath": {"path": "/mnt/x"}},
+    {"nfs": {"server": "x", "path": "/x"}},
+)
+
+
+@pytest.fixture(scope="module")
+def api(control_plane: ControlPlane, crds: None) -> kube.Kube:
+    return kube.connect(control_plane.kubeconfig, "default")
+
+
+@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
+def test_the_committed_crd_is_accepted_as_it_is(path: Path, api: kube.Kube) -> None:
+    definition = yaml.safe_load(path.read_text())
+    applied = client.ApiextensionsV1Api(api.api).patch_custom_resource_definition(
+        definition["metadata"]["name"],
+        definition,
+        field_manager="test",
+        field_validation="Strict",
+        force=True,
+        dry_run="All",
+        _content_type="application/apply-patch+yaml",
+    )
+    assert {each.type: each.status for each in applied.status.conditions}["Established"] == "True"
+
+
+@pytest.mark.parametrize("volume", VOLUMES, ids=lambda volume: next(iter(volume)))
+def test_every_status_field_survives_pruning(volume: Manifest, api: kube.Kube) -> None:
+    name = f"full-{next(iter(volume)).lower()}"
+    written = example(root_schema(SYNTH_RUN)["properties"]["status"])
+    written["output"]["volume"] = volume
+    api.objects.create_namespaced_custom_object(*ADDRESS, smallest_synth_run(name))
+    api.objects.patch_namespaced_custom_object_status(
+        *ADDRESS, name, {"status": written}, field_validation="Strict"
+    )
+    read = api.status(name)
+    assert read == written
+    assert SynthRunStatus.model_validate(read).to_json() == written
+    api.delete_run(name)
+
+
+def test_defaults_are_filled_in_by_the_api_server(api: kube.Kube) -> None:
+    created = api.objects.create_namespaced_custom_object(
+        *ADDRESS, smallest_synth_run("defaulted"), dry_run="All"
+    )
+    spec = created["spec"]
+    assert spec["generation"] == {
+        "api": "Auto",
+        "concurrency": 128,
+        "connectTimeout": "10s",
+        "stallTimeout": "600s",
+        "retries": 3,
+    }
+    assert spec["sampling"] == {
+        "temperature": "1.0",
+        "topP": "1.0",
+        "maxCompletionTokens": 8192,
+        "samplesPerPrompt": 1,
+    }
+    assert spec["storage"]["runAs"] == {"user": 65532, "group": 65532}
+    assert spec["server"]["replicas"] == 1
+    assert spec["server"]["startupTimeout"] == "45m"
+    assert spec["backoffLimit"] == 6
+    assert "sampling" not in spec["datasets"][0]
+
+
+def test_the_operators_types_read_what_the_api_server_defaults(api: kube.Kube) -> None:
+    created = api.objects.create_namespaced_custom_object(
+        *ADDRESS, smallest_synth_run("defaulted"), dry_run="All"
+    )
+    as_written = SYNTH_RUN.model.model_validate(smallest_synth_run("defaulted"))
+    as_served = SYNTH_RUN.model.model_validate(
+        created | {"metadata": smallest_synth_run("defaulted")["metadata"]}
+    )
+    assert as_served == as_written
+
+
+@pytest.mark.parametrize(
+    ("wide", "columns"),
+    [
+        (False, ["PHASE", "DONE", "TOTAL", "ERRORS", "REQ/S", "TOK/S", "AVG-TOK", "ETA", "AGE"]),
+        (True, ["SERVERS", "MODEL", "REASON"]),
+    ],
+)
+def test_kubectl_get_shows_progress(
+    wide: bool, columns: list[str], control_plane: ControlPlane, api: kube.Kube
+) -> None:
+    api.objects.create_namespaced_custom_object(*ADDRESS, smallest_synth_run("shown"))
+    status = {"phase": "Running", "progress": {"done": 428, "total": 10000, "requestsPerSecond": "1.1"}}
+    api.objects.patch_namespaced_custom_object_status(*ADDRESS, "shown", {"status": status})
+    header, line = kubectl(
+        control_plane, "get", "sr", "shown", *(["-o", "wide"] if wide else [])
+    ).splitlines()
+    assert [word for word in header.split() if word in columns] == columns
+    assert {"Running", "428", "10000", "1.1"} <= set(line.split())
+    assert "shown" in kubectl(control_plane, "get", "draftmill", "-o", "name")
+    api.delete_run("shown")
+
+
+def test_kubectl_explains_a_field_deep_inside(control_plane: ControlPlane, crds: None) -> None:
+    explained = kubectl(control_plane, "explain", "synthrun.spec.generation.concurrency")
+    assert "Most requests in flight at once" in explained
+
+
+def kubectl(control_plane: ControlPlane, *arguments: str) -> str:
+    command = [binaries.kube(), "kubectl", "--kubeconfig", control_plane.kubeconfig, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def example(schema: Schema) -> Any:
+    """A value with every field set."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema["type"]:
+        case "object":
+            return {name: example(child) for name, child in schema["properties"].items()}
+        case "array":
+            return [example(schema["items"])]
+        case "string":
+            return "2026-01-01T00:00:00Z" if schema.get("format") == "date-time" else "x"
+        case "integer":
+            return 7
+        case "boolean":
+            return True
+    raise ValueError(f"no example for {json.dumps(schema)}")
