@@ -48,10 +48,15 @@ def vllm_command(model: Path, *, name: str, port: int, dtype: str = "bfloat16") 
 
 def _make(folder: Path) -> None:
     version = subprocess.run(
-        [PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], check=True, capture_output=True, text=True
+        [PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
     if version != "3.11":
-        raise DevError(f"{PYTHON} is Python {version}; the model server's packages are pinned for 3.11 (Debian 12)")
+        raise DevError(
+            f"{PYTHON} is Python {version}; the model server's packages are pinned for 3.11 (Debian 12)"
+        )
     venv = venvs.create(folder, PYTHON, _REQUIREMENTS)
     _name_vllm(venv)
 

@@ -20,6 +20,7 @@ OPERATOR = "operator"
 JOBS = "jobs"
 SERVER = "server"
 NAMES = (OPERATOR, JOBS, SERVER)
+SERVER_TAG = "demo"  # runs name the server's image, so its tag does not change with its content
 
 _DOCKERFILES = REPOSITORY / "dev" / "images"
 _SOURCES: dict[str, tuple[Path, ...]] = {
@@ -40,6 +41,7 @@ _SOURCES: dict[str, tuple[Path, ...]] = {
     ),
     SERVER: (),
 }
+_BUILDAH = ("buildah", "golang-github-containers-common")  # the second has the policy that buildah asks for
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv,usr-is-merged"
 _BASE_OPTIONS = (
     "--variant=minbase",
@@ -58,7 +60,7 @@ class Image:
     """An image in the cache.
 
     Attributes:
-        reference: Name and tag; the tag is the hash of what it was made from.
+        reference: Name and tag; the tag is the hash of what it was made from, or `SERVER_TAG`.
         archive: The image as a Docker archive.
     """
 
@@ -84,11 +86,12 @@ def build(name: str) -> Image:
     """
     dockerfile = _DOCKERFILES / f"Dockerfile.{name}"
     key = [dockerfile, *_SOURCES[name], *_base_key()]
-    reference = f"localhost/draftmill-{name}:{cache.content_hash(key)}"
+    tag = SERVER_TAG if name == SERVER else cache.content_hash(key)
+    reference = f"localhost/draftmill-{name}:{tag}"
 
     def make(folder: Path) -> None:
         base = _base()
-        toolchain.apt_install(["buildah"])
+        toolchain.apt_install(_BUILDAH)
         options = ["--isolation", "chroot", "--layers", "--build-arg", f"BASE_IMAGE={base}"]
         if _TLS_AUTHORITIES.exists():  # where a proxy opens TLS; for the build alone, not in the image
             options += ["--volume", f"{_TLS_AUTHORITIES}:{_TLS_AUTHORITIES}:ro"]
@@ -103,9 +106,9 @@ def load(cluster: Cluster, image: Image) -> None:
     """Brings an image to the cluster's node unless it is there.
 
     Raises:
-        CommandError: The import failed.
+        DevError: The import failed.
     """
-    if not cluster.has_image(image.reference):
+    if image.tag == SERVER_TAG or not cluster.has_image(image.reference):
         cluster.import_image(image.archive)
 
 
@@ -120,7 +123,7 @@ def push(image: Image, prefix: str) -> str:
         CommandError: The registry refused it.
     """
     target = f"{prefix.rstrip('/')}/{image.reference.rpartition('/')[2]}"
-    toolchain.apt_install(["buildah"])
+    toolchain.apt_install(_BUILDAH)
     folder = image.archive.parent
     with cache.lock("buildah"):
         _buildah(folder, "pull", "--policy", "always", f"docker-archive:{image.archive}")
@@ -139,7 +142,7 @@ def _base() -> str:
         cache.run(["mmdebstrap", *_BASE_OPTIONS, _codename(), folder / "base.tar", sources], folder)
 
     folder = cache.build("image-base", _base_key(), make)
-    toolchain.apt_install(["buildah"])
+    toolchain.apt_install(_BUILDAH)
     with cache.lock("buildah"):
         if not _in_store(reference):
             _commit_base(folder, reference)
@@ -181,7 +184,9 @@ def _debian_sources() -> Iterable[str]:
 
 
 def _in_store(reference: str) -> bool:
-    asked = subprocess.run([*_buildah_program(), "inspect", "--type", "image", reference], capture_output=True, check=False)
+    asked = subprocess.run(
+        [*_buildah_program(), "inspect", "--type", "image", reference], capture_output=True, check=False
+    )
     return asked.returncode == 0
 
 

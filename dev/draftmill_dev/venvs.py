@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from draftmill_dev import cache
+from draftmill_dev import cache, toolchain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / "requirements"
@@ -23,7 +23,7 @@ def uv() -> Path:
 
     def make(folder: Path) -> None:
         if find_spec("ensurepip") is None:  # Debian ships it apart from python3
-            raise NotImplementedError
+            toolchain.apt_install(["python3-venv"])
         venv = folder / "venv"
         cache.run([sys.executable, "-m", "venv", venv], folder)
         cache.run([venv / "bin/python", "-m", "pip", "install", "--require-hashes", "-r", pinned], folder)
@@ -59,7 +59,16 @@ def development() -> Path:
     def make(folder: Path) -> None:
         venv = create(folder, sys.executable, requirements)
         run_uv(
-            ["pip", "install", "--python", venv, "--no-deps", "--no-build-isolation", "--editable", REPOSITORY],
+            [
+                "pip",
+                "install",
+                "--python",
+                venv,
+                "--no-deps",
+                "--no-build-isolation",
+                "--editable",
+                REPOSITORY,
+            ],
             folder,
         )
 

@@ -1,0 +1,93 @@
+"""Draftmill on a cluster, by Helm, with what a CPU model server needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from draftmill_dev import environment, volumes
+from draftmill_dev.errors import DevError
+from draftmill_dev.images import Image
+from draftmill_dev.kubectl import Kubectl
+from draftmill_dev.venvs import REPOSITORY
+
+CHART = REPOSITORY / "charts" / "draftmill"
+NAME = "draftmill"
+NAMESPACE = "draftmill"
+ENVIRONMENT_MOUNT = "/opt/model-server"
+_TIMEOUT = "3m"
+
+_RESTRICTED = {
+    "runAsNonRoot": True,
+    "runAsUser": volumes.JOB_USER,
+    "runAsGroup": volumes.JOB_USER,
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def install(
+    kubectl: Kubectl, values: Mapping[str, Any], *, name: str = NAME, namespace: str = NAMESPACE
+) -> None:
+    """Installs the chart, or upgrades it, and waits until the operator is ready.
+
+    Args:
+        kubectl: The cluster.
+        values: Values of the chart.
+        name: The release's name.
+        namespace: The operator's namespace, made when it is not there.
+
+    Raises:
+        DevError: Helm refused, or the operator did not become ready; its last log lines are in the message.
+    """
+    upgrade = ["upgrade", "--install", name, str(CHART), "--namespace", namespace, "--create-namespace"]
+    try:
+        kubectl.run_helm(*upgrade, "--wait", "--timeout", _TIMEOUT, "--set-json", _as_flags(values))
+    except DevError as error:
+        raise DevError(f"{error}\n{_operator_log(kubectl, namespace)}") from error
+
+
+def local_images(operator: Image, jobs: Image) -> dict[str, Any]:
+    """Values for images that were brought to the node, and can be pulled from nowhere."""
+    return {
+        "operator": {"repository": operator.repository, "tag": operator.tag},
+        "job": {"repository": jobs.repository, "tag": jobs.tag},
+        "pullPolicy": "Never",
+    }
+
+
+def mounted_environment() -> dict[str, Any]:
+    """Pod defaults of servers that get vLLM from a claim: not root, nothing to write to but /tmp."""
+    path = f"{ENVIRONMENT_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin"
+    variables = {"PATH": path, **environment.VARIABLES}
+    return {
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
+        "volumes": [
+            {
+                "name": volumes.ENVIRONMENT,
+                "persistentVolumeClaim": {"claimName": volumes.ENVIRONMENT, "readOnly": True},
+            }
+        ],
+        "volumeMounts": [{"name": volumes.ENVIRONMENT, "mountPath": ENVIRONMENT_MOUNT, "readOnly": True}],
+        "securityContext": _RESTRICTED,
+        "resources": {"requests": {"memory": "4Gi"}, "limits": {"memory": "8Gi"}},
+    }
+
+
+def _as_flags(values: Mapping[str, Any]) -> str:
+    return ",".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+
+
+def _operator_log(kubectl: Kubectl, namespace: str) -> str:
+    selector = "app.kubernetes.io/component=operator"
+    try:
+        pods = kubectl.run(
+            "get", "pods", "--namespace", namespace, "--selector", selector, "--output", "wide"
+        )
+        log = kubectl.run("logs", "--namespace", namespace, "--selector", selector, "--tail", "20")
+    except DevError as error:
+        return f"The operator's log could not be read: {error}"
+    return f"{pods}\nThe operator's last lines:\n{log}"
