@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from draftmill_dev import binaries, cluster
 from draftmill_dev.cluster import ControlPlane
+from tests.api.operator_bed import Bed, namespace
 from tests.support import kube
+from tests.support.operator_process import operator_process
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -41,6 +45,17 @@ def start_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
             return running.enter_context(cluster.control_plane(tmp_path_factory.mktemp("kube"), audit=audit))
 
         yield start
+
+
+@pytest.fixture
+def bed(control_plane: ControlPlane, crds: None, tmp_path: Path) -> Iterator[Bed]:
+    """A namespace with an operator of its own, which is running."""
+    with (
+        contextlib.contextmanager(namespace)(control_plane, f"op-{uuid.uuid4().hex[:8]}") as cluster,
+        operator_process(control_plane.kubeconfig, cluster.namespace, tmp_path) as operator,
+    ):
+        operator.start()
+        yield Bed(cluster, operator, control_plane.audit_log)
 
 
 def _fixtures(item: pytest.Item) -> str:

@@ -60,6 +60,7 @@ def observe(
 
 
 _JOB_ROLES = {Role.PLAN, Role.WORKER, Role.FINISH}
+_ROLES = {role.value: role for role in Role}
 
 
 def _owned(store: Store, kind: Kind, run: RunIdentity) -> list[dict[str, Any]]:
@@ -68,7 +69,7 @@ def _owned(store: Store, kind: Kind, run: RunIdentity) -> list[dict[str, Any]]:
 
 def _role(raw: dict[str, Any]) -> Role | None:
     value = raw["metadata"]["labels"].get(api_names.LABEL_ROLE, "")
-    return Role(value) if value in Role else None
+    return _ROLES.get(value)
 
 
 def _job(
