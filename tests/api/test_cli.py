@@ -12,7 +12,7 @@ import pytest
 from kubernetes import client
 
 from draftmill_cli.main import main
-from tests.api.conftest import ControlPlane
+from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
 from tests.support.waiting import until
 
@@ -49,13 +49,18 @@ class Runs:
         )
 
 
-@pytest.fixture
-def runs(control_plane: ControlPlane, crds: None) -> Iterator[Runs]:
+@pytest.fixture(scope="module")
+def namespace(control_plane: ControlPlane, crds: None) -> kube.Kube:
     cluster = kube.connect(control_plane.kubeconfig, NAMESPACE)
     cluster.core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(name=NAMESPACE)))
-    yield Runs(cluster)
-    cluster.core.delete_namespace(NAMESPACE)
-    until(lambda: NAMESPACE not in _namespaces(cluster), 60, "the namespace is gone")
+    return cluster
+
+
+@pytest.fixture
+def runs(namespace: kube.Kube) -> Iterator[Runs]:
+    yield Runs(namespace)
+    for name in namespace.list_runs():
+        namespace.delete_run(name)
 
 
 @pytest.fixture
@@ -174,7 +179,3 @@ def test_the_command_is_a_plugin_of_kubectl(runs: Runs, draftmill: None, tmp_pat
 
     assert done.returncode == 1
     assert done.stderr.startswith("kubectl draftmill: there is no none")
-
-
-def _namespaces(cluster: kube.Kube) -> set[str]:
-    return {item.metadata.name for item in cluster.core.list_namespace().items}

@@ -7,10 +7,12 @@ import os
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes import client, config
 
 from draftmill_api import names
@@ -19,6 +21,7 @@ from tests.support.waiting import until
 Manifest = dict[str, Any]
 _PLURAL = "synthruns"
 _CGROUPS = Path("/sys/fs/cgroup")
+_CRDS = Path(__file__).parents[2] / "crds"
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,16 @@ def connect(kubeconfig: Path, namespace: str, cgroup: str = "") -> Kube:
     return Kube(client.ApiClient(settings), namespace, cgroup)
 
 
+def install_crds(kubeconfig: Path) -> None:
+    """Creates the committed CRDs in a cluster that has none, and waits until they are served."""
+    api = client.ApiextensionsV1Api(connect(kubeconfig, "default").api)
+    for path in sorted(_CRDS.glob("*.yaml")):
+        manifest = yaml.safe_load(path.read_text())
+        api.create_custom_resource_definition(manifest)
+        name = manifest["metadata"]["name"]
+        until(partial(_is_established, api, name), 30, f"{name} is established")
+
+
 def is_running(pod: Any) -> bool:
     """Whether the containers of a pod run now."""
     statuses = pod.status.container_statuses or []
@@ -170,6 +183,11 @@ def is_ready(pod: Any) -> bool:
     """Whether a pod's readiness probe passes."""
     conditions = pod.status.conditions or []
     return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def _is_established(api: Any, name: str) -> bool:
+    conditions = api.read_custom_resource_definition_status(name).status.conditions or []
+    return any(each.type == "Established" and each.status == "True" for each in conditions)
 
 
 def _cgroups_named(root: str, ids: Iterable[str]) -> Iterable[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -21,10 +22,12 @@ from draftmill_api.v1alpha1 import SynthRun
 from draftmill_cli.errors import CliError
 
 _PLURAL = "synthruns"
+_AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _WATCH_SECONDS = 240
 _CONNECT_SECONDS = 10
 _LOST_SECONDS = 60
-_SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_USUAL_KUBECONFIG = Path.home() / ".kube" / "config"
+_POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 @dataclass(frozen=True)
@@ -36,19 +39,15 @@ class Cluster:
 
     def table(self, name: str | None, *, all_namespaces: bool) -> dict[str, Any]:
         """Runs as the API server's own Table, with the columns of the CRD."""
-        scope = "" if all_namespaces else f"/namespaces/{self.namespace}"
-        item = f"/{name}" if name else ""
+        tables: Any = client.CustomObjectsApi(
+            client.ApiClient(self._api.configuration, header_name="Accept", header_value=_AS_TABLE)
+        )
         with _in_sentences(name, self.namespace):
-            answer = self._api.call_api(
-                f"/apis/{names.API_VERSION}{scope}/{_PLURAL}{item}",
-                "GET",
-                header_params={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"},
-                response_type="object",
-                auth_settings=["BearerToken"],
-                _return_http_data_only=True,
-                _request_timeout=_CONNECT_SECONDS,
-            )
-        return dict(answer)
+            if name is not None:
+                return dict(tables.get_namespaced_custom_object(*self._runs(), name))
+            if all_namespaces:
+                return dict(tables.list_cluster_custom_object(names.GROUP, names.VERSION, _PLURAL))
+            return dict(tables.list_namespaced_custom_object(*self._runs()))
 
     def manifest(self, name: str) -> dict[str, Any]:
         """A run as the API server holds it."""
@@ -175,14 +174,19 @@ def connect(args: Namespace) -> Cluster:
         CliError: There is no usable kubeconfig.
     """
     settings = client.Configuration()
-    path = str(args.kubeconfig) if args.kubeconfig else None
+    chosen = str(args.kubeconfig) if args.kubeconfig else os.environ.get("KUBECONFIG")
     try:
-        config.load_config(config_file=path, context=args.context, client_configuration=settings)
-        namespace = args.namespace or _namespace_of_context(path, args.context)
+        if chosen is None and not _USUAL_KUBECONFIG.exists() and _POD_NAMESPACE.exists():
+            config.load_incluster_config(client_configuration=settings)
+            namespace = _POD_NAMESPACE.read_text().strip()
+        else:
+            path = chosen or str(_USUAL_KUBECONFIG)
+            config.load_kube_config(path, context=args.context, client_configuration=settings)
+            namespace = _namespace_of_context(path, args.context)
     except config.ConfigException as error:
-        raise CliError(f"no cluster to talk to: {error}; set KUBECONFIG or give --kubeconfig") from error
+        raise CliError(f"no cluster to talk to: {error} Set KUBECONFIG or give --kubeconfig.") from error
     settings.retries = False
-    return Cluster(namespace, client.ApiClient(settings))
+    return Cluster(args.namespace or namespace, client.ApiClient(settings))
 
 
 def parse_run(manifest: dict[str, Any]) -> SynthRun:
@@ -202,9 +206,7 @@ def parse_run(manifest: dict[str, Any]) -> SynthRun:
         ) from error
 
 
-def _namespace_of_context(path: str | None, context: str | None) -> str:
-    if _SERVICE_ACCOUNT_NAMESPACE.exists() and path is None and context is None:
-        return _SERVICE_ACCOUNT_NAMESPACE.read_text().strip()
+def _namespace_of_context(path: str, context: str | None) -> str:
     contexts, current = config.list_kube_config_contexts(config_file=path)
     chosen = next((entry for entry in contexts if entry["name"] == context), current)
     return str(chosen["context"].get("namespace") or "default")
