@@ -14,6 +14,10 @@ COMMANDS = {
     "cluster-up": ("draftmill_dev.commands.cluster_up", "start the local Kubernetes, or repair it"),
     "cluster-down": ("draftmill_dev.commands.cluster_down", "stop the local Kubernetes"),
     "cluster-status": ("draftmill_dev.commands.cluster_status", "say what runs"),
+    "demo": ("draftmill_dev.commands.demo", "a SynthRun from kubectl apply to a finished dataset"),
+    "images": ("draftmill_dev.commands.images", "build the container images"),
+    "requirements": ("draftmill_dev.commands.requirements", "resolve the requirement files anew"),
+    "venv": ("draftmill_dev.commands.venv", "make .venv for tests and tools"),
 }
 
 

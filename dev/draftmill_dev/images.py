@@ -41,7 +41,7 @@ _SOURCES: dict[str, tuple[Path, ...]] = {
     ),
     SERVER: (),
 }
-_BUILDAH = ("buildah", "golang-github-containers-common")  # the second has the policy that buildah asks for
+_BUILDAH = ("buildah", "golang-github-containers-common")  # the second brings its policy file
 _BASE_PACKAGES = "ca-certificates,python3,python3-venv,usr-is-merged"
 _BASE_OPTIONS = (
     "--variant=minbase",
@@ -171,7 +171,7 @@ def _codename() -> str:
 
 
 def _debian_sources() -> Iterable[str]:
-    """This machine's own package sources, as far as they are Debian's: a mirror set here serves the images too."""
+    """This machine's package sources, as far as they are Debian's: a mirror set here serves the images too."""
     entry = "$(ORIGIN)\tdeb $(REPO_URI) $(RELEASE) $(COMPONENT)"
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", entry, "Created-By: Packages"],
@@ -184,9 +184,8 @@ def _debian_sources() -> Iterable[str]:
 
 
 def _in_store(reference: str) -> bool:
-    asked = subprocess.run(
-        [*_buildah_program(), "inspect", "--type", "image", reference], capture_output=True, check=False
-    )
+    command = [*_buildah_program(), "inspect", "--type", "image", reference]
+    asked = subprocess.run(command, capture_output=True, check=False)
     return asked.returncode == 0
 
 

@@ -45,9 +45,9 @@ class Kubectl:
             [str(self.kubectl), "--namespace", self.namespace, *arguments], self._environment(), given
         )
 
-    def run_helm(self, *arguments: str) -> str:
-        """Runs Helm and returns what it printed; raises DevError with its message."""
-        return _run([str(self.helm), *arguments], self._environment(), None)
+    def run_helm(self, *arguments: str, given: str | None = None) -> str:
+        """Runs Helm in the same way."""
+        return _run([str(self.helm), *arguments], self._environment(), given)
 
     def get(self, *arguments: str) -> dict[str, Any] | None:
         """An object, or None when there is none."""

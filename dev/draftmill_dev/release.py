@@ -45,7 +45,7 @@ def install(
     """
     upgrade = ["upgrade", "--install", name, str(CHART), "--namespace", namespace, "--create-namespace"]
     try:
-        kubectl.run_helm(*upgrade, "--wait", "--timeout", _TIMEOUT, "--set-json", _as_flags(values))
+        kubectl.run_helm(*upgrade, "--wait", "--timeout", _TIMEOUT, "--values", "-", given=json.dumps(values))
     except DevError as error:
         raise DevError(f"{error}\n{_operator_log(kubectl, namespace)}") from error
 
@@ -75,10 +75,6 @@ def mounted_environment() -> dict[str, Any]:
         "securityContext": _RESTRICTED,
         "resources": {"requests": {"memory": "4Gi"}, "limits": {"memory": "8Gi"}},
     }
-
-
-def _as_flags(values: Mapping[str, Any]) -> str:
-    return ",".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def _operator_log(kubectl: Kubectl, namespace: str) -> str:

@@ -11,6 +11,7 @@ from draftmill_dev import cache, toolchain
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUIREMENTS = REPOSITORY / "requirements"
+_DEVELOPMENT = "venv-dev"
 
 
 def uv() -> Path:
@@ -49,15 +50,14 @@ def create(folder: Path, python: str, requirements: Path) -> Path:
 
 
 def development() -> Path:
-    """Makes the environment of tests and tools, with this checkout installed editable, and links it as `.venv`.
+    """Makes the environment of tests and tools, with this checkout installed, and links it as `.venv`.
 
     Every checkout has its own, so that two never import each other's sources. It
     costs seconds: the packages are hard links into uv's cache.
     """
-    requirements = REQUIREMENTS / "dev.txt"
 
     def make(folder: Path) -> None:
-        venv = create(folder, sys.executable, requirements)
+        venv = create(folder, sys.executable, REQUIREMENTS / "dev.txt")
         run_uv(
             [
                 "pip",
@@ -72,10 +72,20 @@ def development() -> Path:
             folder,
         )
 
-    key: list[Path | str] = [requirements, REPOSITORY / "pyproject.toml", str(REPOSITORY), sys.version]
-    venv = cache.build("venv-dev", key, make) / "venv"
+    venv = cache.build(_DEVELOPMENT, _development_key(), make) / "venv"
     _link(REPOSITORY / ".venv", venv)
     return venv
+
+
+def is_made() -> bool:
+    """Whether `development` has nothing to do."""
+    folder = cache.path_of(_DEVELOPMENT, _development_key())
+    link = REPOSITORY / ".venv"
+    return cache.is_built(folder) and link.is_symlink() and link.readlink() == folder / "venv"
+
+
+def _development_key() -> list[Path | str]:
+    return [REQUIREMENTS / "dev.txt", REPOSITORY / "pyproject.toml", str(REPOSITORY), sys.version]
 
 
 def run_uv(arguments: list[str | Path], folder: Path) -> None:

@@ -1,0 +1,85 @@
+"""The demo on a cluster of its own on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from draftmill_dev import cluster, console, environment, images, model, prompts, release, venvs, volumes
+from draftmill_dev.demo import run
+from draftmill_dev.kubectl import Kubectl
+
+_NAMESPACE = "default"
+
+
+def main() -> None:
+    """Builds what is missing, starts the cluster, installs Draftmill and shows a run.
+
+    A second demo is a new run: the answers of the one before it are removed.
+
+    Raises:
+        DevError: A step failed.
+    """
+    here = cluster.up()
+    kubectl = Kubectl(here.programs.kubectl, here.programs.helm, here.kubeconfig, _NAMESPACE)
+    with console.step("Model server: vLLM for CPUs and torch") as step:
+        step.note("6 GB, about 2 minutes the first time")
+        server_environment = environment.build()
+    with console.step(f"Model {model.NAME} and prompts"):
+        models, prompt_files = model.build(), prompts.build()
+    with console.step("Tools for this checkout (.venv)"):
+        tools = venvs.development() / "bin"
+    operator, jobs = _images(here)
+    with console.step("Volumes"):
+        folders = volumes.lay_out(here.volumes, models, server_environment)
+        volumes.create_claims(kubectl, folders)
+    with console.step(f"helm upgrade --install {release.NAME} charts/draftmill"):
+        pod_defaults = {"server": release.mounted_environment()}
+        image_values = release.local_images(operator, jobs)
+        release.install(kubectl, {"images": image_values, "podDefaults": pod_defaults})
+    data = here.volumes / volumes.DATA
+    with console.step("Prompts in place, an earlier demo cleared away"):
+        run.clear(kubectl)
+        _prepare(data, prompt_files)
+    status = run.start_and_follow(kubectl, run.EXAMPLE.read_text())
+    run.show(kubectl)
+    run.show_samples(data / run.OUTPUT)
+    _say_how_to_go_on(here, data / run.OUTPUT, tools)
+    print(run.last_line(status), flush=True)
+
+
+def _images(here: cluster.Cluster) -> tuple[images.Image, images.Image]:
+    built = {}
+    for name in images.NAMES:
+        with console.step(f"Image draftmill-{name}"):
+            built[name] = images.build(name)
+            images.load(here, built[name])
+    return built[images.OPERATOR], built[images.JOBS]
+
+
+def _prepare(data: Path, prompt_files: Path) -> None:
+    shutil.rmtree(data / run.OUTPUT, ignore_errors=True)
+    target = data / run.PROMPTS
+    target.mkdir(exist_ok=True)
+    for file in prompt_files.iterdir():
+        shutil.copyfile(file, target / file.name)
+    for path in (target, *target.iterdir()):
+        os.chown(path, volumes.JOB_USER, volumes.JOB_USER)
+
+
+def _say_how_to_go_on(here: cluster.Cluster, output: Path, tools: Path) -> None:
+    console.say(f"""
+The answers lie in {output}:
+    <dataset>/raw_responses.jsonl   one record a line, with the exact token ids
+    summary.json, manifest.json     counts, hashes, what the data was made of
+
+Keep looking:
+    export KUBECONFIG={here.kubeconfig} PATH={here.programs.bin}:{tools}:$PATH
+    kubectl describe synthrun {run.NAME}
+    kubectl explain synthrun.spec
+    draftmill check {output}
+
+Try next: docs/tutorial.md from step 4 on, with your own copy of examples/synthrun-demo.yaml.
+Stop: make cluster-down      (the answers stay)
+""")

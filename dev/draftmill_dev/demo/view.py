@@ -1,0 +1,77 @@
+"""The run as it goes on: one line that is redrawn on a terminal, a line for each change elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from draftmill_dev import console
+from draftmill_dev.errors import DevError
+from draftmill_dev.kubectl import Kubectl
+
+_PERIOD = 1.0
+_LONGEST_SILENCE = 15 * 60.0
+_FINISHED = ("Succeeded", "Failed")
+
+
+def follow(kubectl: Kubectl, name: str) -> dict[str, Any]:
+    """Shows a SynthRun until it has Succeeded, and returns its status.
+
+    Raises:
+        DevError: It failed, vanished, or nothing about it changed for a quarter of an hour.
+    """
+    with console.step(f"SynthRun {name}") as step:
+        shown, since = "", time.monotonic()
+        while True:
+            run = kubectl.get("synthrun", name)
+            if run is None:
+                raise DevError(f"SynthRun {name} was deleted while the demo was watching it.")
+            status = run.get("status", {})
+            line = describe(status)
+            if line != shown:
+                shown, since = line, time.monotonic()
+                step.note(line)
+            if status.get("phase") in _FINISHED:
+                break
+            if time.monotonic() - since > _LONGEST_SILENCE:
+                raise DevError(
+                    f"Nothing has changed for a quarter of an hour. {_look_further(kubectl, name)}"
+                )
+            time.sleep(_PERIOD)
+        if status["phase"] == "Failed":
+            reason, message = status.get("reason", ""), status.get("message", "")
+            raise DevError(f"The run failed: {reason}: {message}\n{_look_further(kubectl, name)}")
+    return dict(status)
+
+
+def describe(status: dict[str, Any]) -> str:
+    """A status in one line: the phase, then what there is to say in it."""
+    phase = status.get("phase", "")
+    if not phase:
+        return "waiting for the operator"
+    progress = status.get("progress", {})
+    if phase == "Running" and progress.get("total"):
+        return f"Running: {_counts(progress)}"
+    message = status.get("message", "")
+    return f"{phase}: {message}" if message else str(phase)
+
+
+def _counts(progress: dict[str, Any]) -> str:
+    parts = [f"{progress.get('done', 0)}/{progress['total']} answers"]
+    if progress.get("errors"):
+        parts.append(f"{progress['errors']} errors")
+    if progress.get("tokensPerSecond"):
+        parts.append(f"{progress['tokensPerSecond']} tok/s")
+    if progress.get("eta"):
+        parts.append(f"{progress['eta']} to go")
+    return ", ".join(parts)
+
+
+def _look_further(kubectl: Kubectl, name: str) -> str:
+    variable = "" if kubectl.kubeconfig is None else f"KUBECONFIG={kubectl.kubeconfig} "
+    program = f"{variable}{kubectl.kubectl} --namespace {kubectl.namespace}"
+    return (
+        "Look further:\n"
+        f"    {program} describe synthrun {name}\n"
+        f"    {program} logs --selector draftmill.dev/run={name} --all-containers --tail 50"
+    )
