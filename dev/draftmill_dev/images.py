@@ -171,7 +171,7 @@ def _codename() -> str:
 
 
 def _debian_sources() -> Iterable[str]:
-    """This machine's package sources, as far as they are Debian's: a mirror set here serves the images too."""
+    """This machine's package sources, as far as they are Debian's: a mirror here serves the images too."""
     entry = "$(ORIGIN)\tdeb $(REPO_URI) $(RELEASE) $(COMPONENT)"
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", entry, "Created-By: Packages"],
