@@ -11,7 +11,7 @@ import pytest
 from kubernetes import client
 
 from draftmill_api.v1alpha1.mutability import SYNTH_RUN, Change, change_of
-from tests.api.conftest import ControlPlane
+from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
 from tests.support.synthruns import Manifest, smallest_synth_run
 
@@ -217,7 +217,7 @@ def test_writing_the_same_again_is_no_change(run_in: Callable[[Manifest], Runs])
 def refusal(runs: Runs, change: Manifest) -> str:
     with pytest.raises(client.ApiException) as refused:
         runs.change(change)
-    return str(json.loads(refused.value.body)["message"])
+    return str(json.loads(str(refused.value.body))["message"])
 
 
 def merged(old: Any, change: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tests.api.conftest import ControlPlane
+from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
 from tests.support.synthruns import smallest_synth_run
 
@@ -28,7 +28,7 @@ def test_a_wrong_object_is_refused_with_its_sentence(path: Path, runs: Any) -> N
     text = path.read_text()
     with pytest.raises(client.ApiException) as refused:
         dry_run(runs, yaml.safe_load(text))
-    assert answer_of(text) in json.loads(refused.value.body)["message"]
+    assert answer_of(text) in json.loads(str(refused.value.body))["message"]
 
 
 def test_the_smallest_object_is_accepted(runs: Any) -> None:

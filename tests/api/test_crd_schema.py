@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from draftmill_api.crd import Schema, root_schema
 from draftmill_api.v1alpha1 import SynthRunStatus
 from draftmill_api.v1alpha1.resources import SYNTH_RUN
 from draftmill_dev import binaries
-from tests.api.conftest import ControlPlane
+from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
 from tests.support.synthruns import Manifest, smallest_synth_run
 
@@ -38,7 +37,8 @@ def api(control_plane: ControlPlane, crds: None) -> kube.Kube:
 @pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
 def test_the_committed_crd_is_accepted_as_it_is(path: Path, api: kube.Kube) -> None:
     definition = yaml.safe_load(path.read_text())
-    applied = client.ApiextensionsV1Api(api.api).patch_custom_resource_definition(
+    definitions: Any = client.ApiextensionsV1Api(api.api)
+    applied = definitions.patch_custom_resource_definition(
         definition["metadata"]["name"],
         definition,
         field_manager="test",
@@ -129,7 +129,7 @@ def test_kubectl_explains_a_field_deep_inside(control_plane: ControlPlane, crds:
 
 
 def kubectl(control_plane: ControlPlane, *arguments: str) -> str:
-    command = [binaries.kube(), "kubectl", "--kubeconfig", control_plane.kubeconfig, *arguments]
+    command = [str(binaries.kube()), "kubectl", "--kubeconfig", str(control_plane.kubeconfig), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -148,4 +148,5 @@ def example(schema: Schema) -> Any:
             return 7
         case "boolean":
             return True
-    raise ValueError(f"no example for {json.dumps(schema)}")
+        case other:
+            raise ValueError(f"no example for the type {other}")
