@@ -7,10 +7,15 @@ from pathlib import Path
 from draftmill_api.record import FinishReason, Record, RecordModel, RecordStatus, Think
 
 
+def key(number: int) -> str:
+    """A prompt's key."""
+    return f"{number:032x}"
+
+
 def record(number: int, answer: str = "An answer.") -> Record:
     return Record(
-        id=f"key{number}",
-        prompt_key=f"key{number}",
+        id=key(number),
+        prompt_key=key(number),
         sample_id=number,
         dataset="B1_arithmetic",
         turn=0,

@@ -12,10 +12,19 @@ from rich.text import Text
 
 from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
 from draftmill_api.v1alpha1.shared import Volume
-from draftmill_api.v1alpha1.status import Counts, Phase, RunProgress
+from draftmill_api.v1alpha1.status import DatasetProgress, Phase, RunProgress
 
 _COLOURS = {Phase.SUCCEEDED: "bold green", Phase.FAILED: "bold red", Phase.RUNNING: "bold cyan"}
 _BAR_WIDTH = 40
+_COUNTS = {
+    "DONE": "done",
+    "OK": "ok",
+    "TRUNCATED": "truncated",
+    "MALFORMED": "malformed",
+    "ERRORS": "errors",
+    "TOKENS": "completion_tokens",
+}
+_COUNTS_OF_A_RUN = {"SKIPPED": "skipped", "LEFT OUT": "not_admitted", "TOTAL": "total"}
 
 
 def phase_of(run: SynthRun) -> Phase:
@@ -43,7 +52,7 @@ def report(run: SynthRun, now: datetime) -> RenderableType:
     if status.progress and status.progress.total:
         parts.append(_bar(status.progress))
     if status.datasets:
-        parts += ["", _counts_table(("DATASET", [(d.name, d) for d in status.datasets]))]
+        parts += ["", counts_table(status.datasets)]
     if status.conditions:
         rows = [(c.type, c.status.value, c.reason, c.message) for c in status.conditions]
         parts += ["", _table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)]
@@ -125,36 +134,14 @@ def _bar(progress: RunProgress) -> Table:
     return grid
 
 
-def _counts_table(named: tuple[str, Iterable[tuple[str, Counts]]]) -> Table:
-    title, rows = named
-    header = (
-        title,
-        "DONE",
-        "TOTAL",
-        "OK",
-        "TRUNCATED",
-        "MALFORMED",
-        "ERRORS",
-        "SKIPPED",
-        "LEFT OUT",
-        "TOKENS",
+def counts_table(datasets: Iterable[DatasetProgress], *, of_a_run: bool = True) -> Table:
+    """What became of the rows of each dataset; without a run it is not known how many there should be."""
+    columns = {**_COUNTS, **(_COUNTS_OF_A_RUN if of_a_run else {})}
+    rows = (
+        (dataset.name, *(f"{getattr(dataset, field):,}" for field in columns.values()))
+        for dataset in datasets
     )
-    return _table(header, ((name, *_numbers(counts)) for name, counts in rows), numbers=True)
-
-
-def _numbers(counts: Counts) -> tuple[str, ...]:
-    values = (
-        counts.done,
-        counts.total,
-        counts.ok,
-        counts.truncated,
-        counts.malformed,
-        counts.errors,
-        counts.skipped,
-        counts.not_admitted,
-        counts.completion_tokens,
-    )
-    return tuple(f"{value:,}" for value in values)
+    return _table(("DATASET", *columns), rows, numbers=True)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: bool = False) -> Table:

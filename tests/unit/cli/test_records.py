@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from draftmill_cli.errors import CliError
 from draftmill_cli.records import record_files, spread
-from tests.support.records import record, write
+from tests.support.records import key, record, write
 
 
 def test_files_are_found_by_dataset_below_the_output_folder(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_samples_come_from_the_whole_file(tmp_path: Path) -> None:
 def test_a_torn_last_line_is_not_shown(tmp_path: Path) -> None:
     file = write(tmp_path / "raw_responses.jsonl", [record(0)], torn='{"id": "x' + "y" * 100_000)
 
-    assert [each.id for each in spread([file], 1)] == ["key0"]
+    assert [each.id for each in spread([file], 1)] == [key(0)]
 
 
 def test_a_file_that_has_only_a_torn_line_gives_no_sample(tmp_path: Path) -> None:

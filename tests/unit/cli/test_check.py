@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftmill_cli.main import main
+from tests.support.records import key, record, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "B1_arithmetic" / "raw_responses.jsonl", [record(0), record(1)])
+    return tmp_path
+
+
+def append(folder: Path, text: str) -> None:
+    with (folder / "B1_arithmetic" / "raw_responses.jsonl").open("a") as file:
+        file.write(text)
+
+
+def write_manifest(folder: Path) -> None:
+    content = (folder / "B1_arithmetic" / "raw_responses.jsonl").read_bytes()
+    file = {"path": "B1_arithmetic/raw_responses.jsonl", "bytes": len(content), "records": 2}
+    file["sha256"] = hashlib.sha256(content).hexdigest()
+    dataset = {"name": "B1_arithmetic", "files": [file], "deadLetters": []}
+    model: dict[str, Any] = {
+        "fingerprint": "f",
+        "architecture": "A",
+        "layers": 1,
+        "hiddenSize": 1,
+        "vocabularySize": 1,
+        "thinkFamily": "none",
+    }
+    manifest = {
+        "run": {"name": "demo"},
+        "model": model,
+        "modelName": "smol",
+        "tokenizerSha256": "t",
+        "chatTemplateSha256": "c",
+        "sampling": {},
+        "datasets": [dataset],
+        "records": 2,
+        "completionTokens": 4,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_right_folder_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_manifest(folder)
+
+    assert main(["check", str(folder)]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split()[:3] == ["B1_arithmetic", "2", "2"]
+    assert lines[-1] == "All is well."
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ('{"id": "half', "line 3 is torn"),
+        ('{"id": 7}\n', "line 3 is not a whole line of its kind"),
+        (record(1).model_dump_json() + "\n", f"row {key(1)} is there twice"),
+        (
+            record(5).model_copy(update={"completion_tokens": 9}).model_dump_json() + "\n",
+            f"row {key(5)} states 9 completion tokens but has 2 output ids",
+        ),
+    ],
+)
+def test_each_kind_of_damage_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str], damage: str, words: str
+) -> None:
+    append(folder, damage)
+
+    assert main(["check", str(folder)]) == 1
+
+    text = capsys.readouterr().out
+    assert words in text
+    assert "Not well: 1 fault." in text
+
+
+def test_a_file_that_changed_after_the_manifest_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_manifest(folder)
+    append(folder, record(2).model_dump_json() + "\n")
+
+    assert main(["check", str(folder)]) == 1
+    assert "changed since manifest.json was written" in capsys.readouterr().out
+
+
+def test_many_faults_are_counted_though_few_are_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(folder, (record(1).model_dump_json() + "\n") * 10)
+
+    assert main(["check", str(folder)]) == 1
+
+    text = capsys.readouterr().out
+    assert text.count("is there twice") == 3
+    assert "7 more of the kind" in text
+    assert "Not well: 10 faults." in text
