@@ -13,7 +13,7 @@ from tests.support.bed import MODEL_NAME, Bed
 from tests.support.records_on_disk import assert_complete
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_output_ids_are_those_of_a_direct_request(bed: Bed, vllm: str) -> None:

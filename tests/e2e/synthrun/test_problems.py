@@ -10,7 +10,7 @@ import pytest
 from tests.support.bed import Bed
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SHOWN_WITHIN = 30.0
 
