@@ -17,8 +17,7 @@ class RunFingerprint(ApiModel):
     model: ModelFacts
     sampling: dict[str, Any]
     chat_template_kwargs: dict[str, Any]
-    api: str
-    created_by: JobRun
+    run: JobRun = Field(description="The run that last wrote here; a new one asks passing failures again.")
 
 
 class PartFile(ApiModel):
@@ -46,8 +45,8 @@ class Manifest(ApiModel):
     run: JobRun
     model: ModelFacts
     model_name: str
-    tokenizer_sha256: str = Field(description="Hash of the tokenizer's files.")
-    chat_template_sha256: str = Field(description="Hash of the chat template.")
+    tokenizer_sha256: str = Field(alias="tokenizerSHA256", description="Hash of the tokenizer's files.")
+    chat_template_sha256: str = Field(alias="chatTemplateSHA256", description="Hash of the chat template.")
     sampling: dict[str, dict[str, Any]] = Field(description="Sampling in force, by dataset.")
     datasets: list[ManifestDataset]
     records: int

@@ -1,1 +1,1 @@
-"""The steps of a run: plan, generate, finish. Each runs without Kubernetes too."""
+"""The steps of a run: plan, generate, finish. They run in pods and without Kubernetes alike."""

@@ -1,0 +1,119 @@
+"""The interface of an engine's route: a question in, token ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from draftmill_api.record import FinishReason
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request.
+
+    Attributes:
+        request_id: Another one for every try, so that a server never takes two tries for one.
+        model: Name under which the server serves the model.
+        prompt_ids: The prompt as token ids; only routes that send them need it.
+        sampling: temperature, top_p, max_completion_tokens and, where set, top_k, min_p, seed.
+        stop_ids: Further tokens that end the answer.
+    """
+
+    request_id: str
+    model: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+    template_arguments: dict[str, Any]
+    prompt_ids: list[int]
+    sampling: Mapping[str, Any]
+    stop_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the server said.
+
+    Attributes:
+        text: The answer's text where the server sends it.
+        stated_prompt_tokens: The server's own count, None when it gives none.
+        stated_completion_tokens: The server's own count, None when it gives none.
+    """
+
+    prompt_ids: list[int]
+    output_ids: list[int]
+    finish: FinishReason
+    text: str | None
+    stated_prompt_tokens: int | None
+    stated_completion_tokens: int | None
+
+
+class Route(Protocol):
+    """One way of asking one engine. Pure: bytes and objects, no sockets."""
+
+    path: str
+    sends_ids: bool
+    """The prompt is sent as token ids, made by the chat template here."""
+    streams: bool
+    """Token ids come with streamed answers too."""
+
+    def body(self, ask: Ask, *, stream: bool) -> bytes:
+        """The request's JSON."""
+        ...
+
+    def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
+        """Reads a whole answer.
+
+        Raises:
+            RequestFailedError: It was aborted, or lacks what it must have.
+        """
+        ...
+
+    def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Brings the events of a stream to the form of a whole answer."""
+        ...
+
+
+def finish_reason(said: Any) -> FinishReason:
+    """An engine's word in our vocabulary.
+
+    Raises:
+        RequestFailedError: The server gave the request up, or says something unknown.
+    """
+    if said == "abort":
+        raise RequestFailedError(FailureKind.ABORTED, "the server aborted the request")
+    try:
+        return FinishReason(said)
+    except ValueError:
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"unknown finish reason {said!r}") from None
+
+
+def token_ids(value: Any, what: str) -> list[int]:
+    """A list of token ids as the server sent it.
+
+    Raises:
+        RequestFailedError: It is missing or something else.
+    """
+    if not isinstance(value, list) or not value or not isinstance(value[0], int):
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer has no {what}")
+    return value
+
+
+def check_counts(answer: Answer) -> Answer:
+    """The same answer, when the server's counts are those of its token ids.
+
+    Raises:
+        RequestFailedError: They are not.
+    """
+    for what, ids, stated in (
+        ("prompt", answer.prompt_ids, answer.stated_prompt_tokens),
+        ("completion", answer.output_ids, answer.stated_completion_tokens),
+    ):
+        if stated is not None and stated != len(ids):
+            raise RequestFailedError(
+                FailureKind.COUNT_MISMATCH,
+                f"the server counts {stated} {what} tokens but sent {len(ids)} ids",
+            )
+    return answer

@@ -1,0 +1,170 @@
+"""Why a request failed, in one vocabulary, and what follows from it. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+
+class FailureKind(StrEnum):
+    """Kinds of failures; their values stand in dead letters, metrics and status."""
+
+    CONNECT = "connect"
+    CONNECT_TIMEOUT = "connect_timeout"
+    CONNECTION_LOST = "connection_lost"
+    STALLED = "stalled"
+    ABORTED = "aborted"
+    OVERLOADED = "overloaded"
+    PROXY_TIMEOUT = "proxy_timeout"
+    SERVER_ERROR = "server_error"
+    TRY_AGAIN = "try_again"
+    INVALID_RESPONSE = "invalid_response"
+    COUNT_MISMATCH = "count_mismatch"
+    BAD_REQUEST = "bad_request"
+    CONTEXT_OVERFLOW = "context_overflow"
+    TEMPLATE_REFUSED = "template_refused"
+    UNUSABLE_ROW = "unusable_row"
+    UNAUTHORIZED = "unauthorized"
+    NOT_FOUND = "not_found"
+
+
+class Verdict(StrEnum):
+    """What a failure means."""
+
+    RETRY = "retry"
+    """It may pass: the row is asked again."""
+    DEAD = "dead"
+    """The row itself cannot be answered."""
+    STOP = "stop"
+    """It concerns the server, not the row: every row would fail so."""
+
+
+_DEAD = frozenset(
+    {
+        FailureKind.BAD_REQUEST,
+        FailureKind.CONTEXT_OVERFLOW,
+        FailureKind.TEMPLATE_REFUSED,
+        FailureKind.UNUSABLE_ROW,
+    }
+)
+_STOP = frozenset({FailureKind.UNAUTHORIZED, FailureKind.NOT_FOUND})
+
+_BY_STATUS = {
+    400: FailureKind.BAD_REQUEST,
+    401: FailureKind.UNAUTHORIZED,
+    403: FailureKind.UNAUTHORIZED,
+    404: FailureKind.NOT_FOUND,
+    408: FailureKind.TRY_AGAIN,
+    409: FailureKind.TRY_AGAIN,
+    413: FailureKind.CONTEXT_OVERFLOW,
+    422: FailureKind.BAD_REQUEST,
+    425: FailureKind.TRY_AGAIN,
+    429: FailureKind.OVERLOADED,
+    503: FailureKind.OVERLOADED,
+    504: FailureKind.PROXY_TIMEOUT,
+}
+_OVERFLOW = re.compile(
+    r"context length|context window|longer than the model|maximum (input|context|model)|too many tokens"
+    r"|Requested token count exceeds|input_tokens|max_model_len",
+    re.IGNORECASE,
+)
+_MARKUP = re.compile(rb"<(script|style).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_MESSAGE_LIMIT = 500  # characters
+
+
+class RequestFailedError(Exception):
+    """A request brought no answer.
+
+    Attributes:
+        kind: What happened.
+        message: The server's words, or ours.
+        retry_after: Seconds that the server asked to wait.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.retry_after = retry_after
+
+    @property
+    def verdict(self) -> Verdict:
+        """What follows for the row."""
+        if self.kind in _DEAD:
+            return Verdict.DEAD
+        return Verdict.STOP if self.kind in _STOP else Verdict.RETRY
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What an error answer says, whoever sent it."""
+
+    message: str
+    parameter: str
+
+
+def read_error(body: bytes) -> ErrorBody:
+    """Reads the bodies of vLLM, both of SGLang, and those of proxies (HTML, `detail`, nothing)."""
+    try:
+        value: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ErrorBody(_cut(_MARKUP.sub(b" ", body[:20_000]).decode(errors="replace")), "")
+    if isinstance(value, dict):
+        error = value.get("error", value)
+        if isinstance(error, dict):
+            message = error.get("message") or error.get("detail") or error
+            return ErrorBody(_cut(_plain(message)), str(error.get("param") or ""))
+        return ErrorBody(_cut(_plain(error)), "")
+    return ErrorBody(_cut(_plain(value)), "")
+
+
+def failure_from_status(
+    status: int, body: bytes, *, retry_after: str | None = None, now: datetime | None = None
+) -> RequestFailedError:
+    """The failure that an HTTP status and body tell of."""
+    error = read_error(body)
+    if status in _BY_STATUS:
+        kind = _BY_STATUS[status]
+    elif status >= 500:
+        kind = FailureKind.SERVER_ERROR
+    elif status >= 400:
+        kind = FailureKind.BAD_REQUEST
+    else:
+        kind = FailureKind.INVALID_RESPONSE
+    if kind is FailureKind.BAD_REQUEST and (
+        _OVERFLOW.search(error.message) or _OVERFLOW.search(error.parameter)
+    ):
+        kind = FailureKind.CONTEXT_OVERFLOW
+    message = f"HTTP {status}: {error.message}" if error.message else f"HTTP {status}"
+    if kind is FailureKind.PROXY_TIMEOUT:
+        message += " (a proxy between here and the server gave up: raise its read timeout or go around it)"
+    return RequestFailedError(kind, message, retry_after=_seconds(retry_after, now or datetime.now(UTC)))
+
+
+def _seconds(retry_after: str | None, now: datetime) -> float | None:
+    """`Retry-After` is a number of seconds or a date."""
+    if retry_after is None:
+        return None
+    try:
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(retry_after)
+    except ValueError:
+        return None
+    return max(0.0, (date - now).total_seconds()) if date.tzinfo else None
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _cut(text: str) -> str:
+    return " ".join(text.split())[:_MESSAGE_LIMIT]

@@ -1,0 +1,108 @@
+"""SGLang: `/generate` with token ids, and its chat route; both return the exact ids on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from draftmill_jobs.engines.base import Answer, Ask, check_counts, finish_reason, token_ids
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.engines.openai import read_choice, sampling_fields
+
+_NAMES = {"max_completion_tokens": "max_new_tokens", "seed": "sampling_seed"}
+
+
+class SglangGenerate:
+    """`/generate` with `input_ids`: the chat template is applied here."""
+
+    path = "/generate"
+    sends_ids = True
+    streams = True
+
+    def body(self, ask: Ask, *, stream: bool) -> bytes:
+        """The request's JSON."""
+        sampling: dict[str, Any] = {_NAMES.get(name, name): value for name, value in ask.sampling.items()}
+        if ask.stop_ids:
+            sampling["stop_token_ids"] = list(ask.stop_ids)
+        fields = {
+            "rid": ask.request_id,
+            "input_ids": ask.prompt_ids,
+            "sampling_params": sampling,
+            "return_prompt_token_ids": True,
+            "stream": stream,
+        }
+        return orjson.dumps(fields)
+
+    def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
+        """Reads a whole answer; prompt ids that come back are compared with those sent."""
+        meta = payload.get("meta_info") or {}
+        said = meta.get("finish_reason")
+        kind = said.get("type") if isinstance(said, dict) else said
+        if kind == "abort":
+            told = said.get("message") if isinstance(said, dict) else None
+            raise RequestFailedError(
+                FailureKind.ABORTED, f"the server aborted the request: {told or 'no reason'}"
+            )
+        returned = payload.get("prompt_token_ids")
+        if returned is not None and returned != ask.prompt_ids:
+            raise RequestFailedError(
+                FailureKind.COUNT_MISMATCH,
+                f"the server answered another prompt: {len(ask.prompt_ids)} ids sent, {len(returned)} came back",
+            )
+        answer = Answer(
+            prompt_ids=ask.prompt_ids,
+            output_ids=token_ids(payload.get("output_ids"), "output_ids"),
+            finish=finish_reason(kind),
+            text=payload.get("text"),
+            stated_prompt_tokens=meta.get("prompt_tokens"),
+            stated_completion_tokens=meta.get("completion_tokens"),
+        )
+        return check_counts(answer)
+
+    def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The last event holds everything, unless the server was started to stream increments."""
+        if not events:
+            return {}
+        last = dict(events[-1])
+        for event in events:
+            if event.get("prompt_token_ids") is not None:
+                last["prompt_token_ids"] = event["prompt_token_ids"]
+        stated = (last.get("meta_info") or {}).get("completion_tokens")
+        if stated is not None and len(last.get("output_ids") or ()) != stated:
+            last["output_ids"] = [token for event in events for token in event.get("output_ids") or ()]
+            last["text"] = "".join(event.get("text") or "" for event in events)
+        return last
+
+
+class SglangChat:
+    """`/v1/chat/completions`: the server applies the chat template; ids come with whole answers only."""
+
+    path = "/v1/chat/completions"
+    sends_ids = False
+    streams = False
+
+    def body(self, ask: Ask, *, stream: bool) -> bytes:  # noqa: ARG002 - this route does not stream
+        """The request's JSON."""
+        fields: dict[str, Any] = {
+            "model": ask.model,
+            "messages": ask.messages,
+            "rid": ask.request_id,
+            "return_token_ids": True,
+            "separate_reasoning": False,
+            **sampling_fields(ask),
+        }
+        if ask.tools:
+            fields["tools"] = ask.tools
+        if ask.template_arguments:
+            fields["chat_template_kwargs"] = ask.template_arguments
+        return orjson.dumps(fields)
+
+    def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:  # noqa: ARG002 - other routes need the question
+        """Reads a whole answer."""
+        return read_choice(payload, ids_field="response_token_ids")
+
+    def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Never called: this route does not stream."""
+        raise NotImplementedError(f"{self.path} of SGLang does not stream token ids ({len(events)} events)")

@@ -1,0 +1,1 @@
+"""The second, independent look at what is on disk."""

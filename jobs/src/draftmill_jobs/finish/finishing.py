@@ -1,0 +1,167 @@
+"""The end of a run: counts what is on disk against what the sources ask for, and writes that down."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from draftmill_api.base import ApiModel
+from draftmill_api.jobconfig import SynthJobConfig
+from draftmill_api.manifest import Manifest, ManifestDataset, Summary
+from draftmill_api.names import DATA_MOUNT
+from draftmill_api.progress import FinishResult
+from draftmill_api.v1alpha1.status import Failure, RunProgress
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.finish.auditing import Audit, audit_folder
+from draftmill_jobs.model.facts import TargetModel, read_model
+from draftmill_jobs.model.fingerprint import tokenizer_hash
+from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
+from draftmill_jobs.prompts.sources import open_source
+from draftmill_jobs.shared.files import write_atomically
+from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
+from draftmill_jobs.shared.settings import DatasetSettings, datasets_of, sampling_facts
+from draftmill_jobs.shared.tally import sum_counts
+
+log = logging.getLogger(__name__)
+
+SUMMARY_FILE = "summary.json"
+MANIFEST_FILE = "manifest.json"
+_FAILURES = 5
+
+
+def finish(config: SynthJobConfig) -> FinishResult:
+    """Checks the answers of a run and writes `summary.json` and, when they are right, `manifest.json`.
+
+    Raises:
+        JobRefusedError: They are not: something is missing, twice, broken, or does not add up.
+    """
+    output = Path(config.output.path)
+    datasets = datasets_of(config)
+    model = read_model(config.model)
+    audits = [_audit(dataset, model, config) for dataset in datasets]
+    summary = _summary(config, audits)
+    _write(output / SUMMARY_FILE, summary)
+    _check(audits)
+    digest = _write(output / MANIFEST_FILE, _manifest(config, datasets, model, audits))
+    return FinishResult(
+        progress=summary.progress,
+        dataset_done=[audit.tally.done for audit in audits],
+        cap_reached=any(audit.tally.not_admitted for audit in audits),
+        manifest=_below_volume(output / MANIFEST_FILE),
+        manifest_sha256=digest,
+        failures=_failures(audits),
+    )
+
+
+def _audit(dataset: DatasetSettings, model: TargetModel, config: SynthJobConfig) -> Audit:
+    before = read_fingerprint(dataset.folder)
+    if before is None:
+        raise JobRefusedError(
+            "OutputMissing", f"{dataset.folder} has no run.json: nothing was generated there"
+        )
+    check_same(dataset.folder, before, fingerprint_of(dataset, model, config.run))
+    source, table = open_source(dataset.source), RowTable()
+    samples = dataset.sampling.samples_per_prompt
+    duplicates = sum(not table.meet(row.key) for row in read_rows(dataset, source))
+    audit = audit_folder(
+        dataset.folder,
+        total=count_rows(dataset, source),
+        table=table,
+        belongs=lambda identity: table.asks_for(identity, samples),
+    )
+    audit.tally.skipped = duplicates * samples
+    missing, example = table.unsettled(samples)
+    if missing and dataset.max_tokens is not None and audit.tally.completion_tokens >= dataset.max_tokens:
+        audit.tally.not_admitted = missing
+    elif missing:
+        audit.fault(f"{missing} rows have neither a record nor a dead letter, for example {example}")
+    if audit.strangers:
+        log.info("dataset %s: %d records of rows that are no longer asked for", dataset.name, audit.strangers)
+    return audit
+
+
+def _check(audits: list[Audit]) -> None:
+    """Refuses a result with faults, or whose kinds of rows do not add up to the total."""
+    for audit in audits:
+        tally = audit.tally
+        if tally.accounted != tally.total:
+            audit.fault(f"{tally.accounted} rows are accounted for, the source has {tally.total}")
+    sentences = [f"{audit.tally.name}: {sentence}" for audit in audits for sentence in audit.faults]
+    if sentences:
+        count = sum(audit.fault_count for audit in audits)
+        raise JobRefusedError(
+            "AccountingMismatch", f"{count} things are wrong with the answers: {'; '.join(sentences[:5])}"
+        )
+
+
+def _summary(config: SynthJobConfig, audits: list[Audit]) -> Summary:
+    datasets = [audit.tally.progress() for audit in audits]
+    counts = sum_counts(datasets)
+    mean = counts["completion_tokens"] // counts["done"] if counts["done"] else None
+    return Summary(
+        run=config.run,
+        progress=RunProgress(**counts, average_completion_tokens=mean),
+        datasets=datasets,
+        finish_reasons=_sum(audit.tally.finish_reasons for audit in audits),
+        statuses=_sum(audit.tally.statuses for audit in audits),
+        dead_letter_reasons=_sum(audit.failures.counts for audit in audits),
+        accounted=all(
+            not audit.fault_count and audit.tally.accounted == audit.tally.total for audit in audits
+        ),
+    )
+
+
+def _manifest(
+    config: SynthJobConfig, datasets: list[DatasetSettings], model: TargetModel, audits: list[Audit]
+) -> Manifest:
+    return Manifest(
+        run=config.run,
+        model=model.facts,
+        model_name=model.name,
+        tokenizer_sha256=tokenizer_hash(Path(config.model.path)),
+        chat_template_sha256=model.tokenizer.template_hash,
+        sampling={dataset.name: sampling_facts(dataset.sampling) for dataset in datasets},
+        datasets=[
+            ManifestDataset(name=audit.tally.name, files=audit.files, dead_letters=audit.dead_letters)
+            for audit in audits
+        ],
+        records=sum(file.records for audit in audits for file in audit.files),
+        completion_tokens=sum(audit.tally.completion_tokens for audit in audits),
+    )
+
+
+def _failures(audits: list[Audit]) -> list[Failure]:
+    """The most frequent reasons over all datasets, with one row each."""
+    merged: dict[str, Failure] = {}
+    for audit in audits:
+        for failure in audit.failures.most_common(_FAILURES):
+            known = merged.get(failure.reason)
+            count = failure.count + (known.count if known else 0)
+            merged[failure.reason] = (known or failure).model_copy(update={"count": count})
+    return sorted(merged.values(), key=lambda failure: -failure.count)[:_FAILURES]
+
+
+K = TypeVar("K", bound=str)
+
+
+def _sum(counters: Iterable[Counter[K]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for counter in counters:
+        total.update({str(name): count for name, count in counter.items()})
+    return dict(sorted(total.items()))
+
+
+def _write(path: Path, content: ApiModel) -> str:
+    """Writes JSON for people and programs; returns its sha256."""
+    data = content.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
+    write_atomically(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _below_volume(path: Path) -> str:
+    """In a pod the path on the data volume, elsewhere the path itself."""
+    return str(path.relative_to(DATA_MOUNT)) if path.is_relative_to(DATA_MOUNT) else str(path)

@@ -1,0 +1,1 @@
+"""The worker: asks every row and keeps the exact token ids."""

@@ -1,0 +1,215 @@
+"""One row from its first try to its record or dead letter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import uuid
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from draftmill_api.record import DeadLetter, RecordModel
+from draftmill_jobs.engines.base import Answer, Ask
+from draftmill_jobs.engines.failures import RequestFailedError, Verdict
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.generate.board import Board
+from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
+from draftmill_jobs.generate.limiter import Lease, Limiter
+from draftmill_jobs.generate.records import (
+    Circumstances,
+    Decoders,
+    build_record,
+    encode,
+    failed_row,
+    needs_decoding,
+)
+from draftmill_jobs.generate.resume import OpenDataset
+from draftmill_jobs.generate.retry import backoff
+from draftmill_jobs.generate.tokenize import TokenizerThread
+from draftmill_jobs.generate.writer import Writer
+from draftmill_jobs.model.facts import TargetModel
+from draftmill_jobs.prompts.rows import Question
+from draftmill_jobs.shared.settings import sampling_facts
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass
+class Asker:
+    """Asks rows; a row that fails in passing is asked again, elsewhere if need be.
+
+    Attributes:
+        retries: Further tries of a row, in force now.
+        settled: Called after each record or dead letter that will survive a crash.
+    """
+
+    pool: EndpointPool
+    limiter: Limiter
+    writer: Writer
+    board: Board
+    model: TargetModel
+    tokenizer: TokenizerThread
+    retries: Callable[[], int]
+    rng: random.Random
+    settled: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._stopping = False
+        self._some_settled = asyncio.Event()
+        self._waiting: set[asyncio.Task[None] | None] = set()
+        self._record_model = RecordModel(name=self.model.name, fingerprint=self.model.facts.fingerprint)
+        self._decoders = Decoders(self.model.tokenizer.decode, self.model.tokenizer.decode_plain)
+
+    async def ask(self, dataset: OpenDataset, question: Question, lease: Lease) -> None:
+        """Brings a row to its record or dead letter.
+
+        Raises:
+            JobRefusedError: The server refuses us, whatever the row.
+            asyncio.CancelledError: The worker is stopping; the row stays as it was.
+        """
+        tries = 0
+        while True:
+            with lease:
+                endpoint = self.pool.least_loaded()
+                failure = None
+                if endpoint is not None:
+                    started = self.pool.clock()
+                    try:
+                        answer = await self._try(endpoint, dataset, question)
+                    except RequestFailedError as error:
+                        failure = error
+            if endpoint is None:
+                await self._wait(self.pool.until_up())
+            elif failure is None:
+                latency = self.pool.clock() - started
+                await self._keep(dataset, question, endpoint, answer, latency)
+                return
+            elif await self._is_over(endpoint, failure, tries):
+                await self._bury(dataset, question, failure, tries + 1)
+                return
+            elif await self.pool.is_lost(endpoint):
+                self.board.retried += 1  # the server's loss costs the row no try
+            else:
+                tries += 1
+                self.board.retried += 1
+                await self._wait(asyncio.sleep(backoff(tries, failure.retry_after, self.rng)))
+            lease = await self._wait(self.limiter.lease(first=True))
+
+    async def _is_over(self, endpoint: Endpoint, failure: RequestFailedError, tries: int) -> bool:
+        match failure.verdict:
+            case Verdict.STOP:
+                raise JobRefusedError(
+                    "EndpointRefused",
+                    f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) refuses every "
+                    f"request: {failure.message}; check its address, the model's name and access rights",
+                )
+            case Verdict.DEAD:
+                return True
+            case Verdict.RETRY:
+                return tries >= self.retries() and not await self.pool.is_lost(endpoint)
+
+    async def _try(self, endpoint: Endpoint, dataset: OpenDataset, question: Question) -> Answer:
+        settings, prompt = dataset.settings, question.prompt
+        arguments = settings.chat_template_kwargs
+        prompt_ids: list[int] = []
+        if endpoint.route.sends_ids:
+            prompt_ids = await self.tokenizer.prompt_ids(prompt.messages, prompt.tools, arguments)
+        ask = Ask(
+            request_id=f"{question.id}-{uuid.uuid4().hex[:8]}",
+            model=self.model.name,
+            messages=prompt.messages,
+            tools=prompt.tools,
+            template_arguments=arguments,
+            prompt_ids=prompt_ids,
+            sampling=_sampling(dataset, question),
+        )
+        return await self.pool.ask(endpoint, ask)
+
+    async def _keep(
+        self, dataset: OpenDataset, question: Question, endpoint: Endpoint, answer: Answer, latency: float
+    ) -> None:
+        given = Circumstances(
+            dataset=dataset.settings.name,
+            template_arguments=dataset.settings.chat_template_kwargs,
+            sampling=_sampling(dataset, question),
+            model=self._record_model,
+            server=endpoint.spec.name,
+            attempt=self.board.attempt,
+            created=now_text(),
+            latency=latency,
+        )
+        build = partial(build_record, question, answer, self.model.think, self._decoders, given)
+        record = await self.tokenizer.run(build) if needs_decoding(self.model.think, answer) else build()
+
+        def written() -> None:
+            dataset.tally.add_record(record.status, record.finish_reason, record.completion_tokens)
+            self._note_settled()
+
+        await self.writer.put(dataset.records, encode(record), written)
+
+    async def _bury(
+        self, dataset: OpenDataset, question: Question, failure: RequestFailedError, tries: int
+    ) -> None:
+        letter = failed_row(dataset.settings.name, question, failure, tries, now_text())
+        log.warning("row %s of %s: %s", letter.id, letter.dataset, letter.message)
+        await self.bury(dataset, letter)
+
+    async def bury(self, dataset: OpenDataset, letter: DeadLetter) -> None:
+        """Writes a dead letter."""
+
+        def written() -> None:
+            dataset.tally.errors += 1
+            self.board.failures.add(letter.__dict__)
+            self._note_settled()
+
+        await self.writer.put(dataset.dead_letters, encode(letter), written)
+
+    async def until_settled(self) -> None:
+        """Waits until one more row has its record or dead letter."""
+        self._some_settled.clear()
+        await self._some_settled.wait()
+
+    def _note_settled(self) -> None:
+        self._some_settled.set()
+        self.settled()
+
+    @property
+    def waiting(self) -> int:
+        """Rows between two tries."""
+        return len(self._waiting)
+
+    def stop(self) -> None:
+        """Ends rows between two tries, now and from now on; those in flight go on."""
+        self._stopping = True
+        for task in self._waiting:
+            if task is not None:
+                task.cancel()
+
+    async def _wait(self, what: Coroutine[Any, Any, T]) -> T:
+        if self._stopping:
+            what.close()
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        self._waiting.add(task)
+        try:
+            return await what
+        finally:
+            self._waiting.discard(task)
+
+
+def _sampling(dataset: OpenDataset, question: Question) -> dict[str, Any]:
+    facts = sampling_facts(dataset.settings.sampling)
+    if "seed" in facts:
+        facts["seed"] += question.sample
+    return facts
+
+
+def now_text() -> str:
+    """The time as records say it: RFC 3339, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

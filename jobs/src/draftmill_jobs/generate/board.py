@@ -1,0 +1,121 @@
+"""What the worker knows of its progress: one place that log line, bar, `/progress` and result read."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_jobs.generate.formats import clock_time, short_time, two_digits
+from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
+
+_WINDOW = 60.0  # seconds over which rates are measured
+
+
+@dataclass(slots=True)
+class _Sample:
+    at: float
+    records: int
+    tokens: int
+
+
+@dataclass
+class Board:
+    """Counts, rates and state of this worker.
+
+    Attributes:
+        started: Monotonic seconds.
+    """
+
+    run_uid: str
+    worker: str
+    attempt: int
+    started: float
+    config_hash: str
+    state: WorkerState = WorkerState.WAITING
+    message: str = ""
+    retried: int = 0
+    in_flight: int = 0
+    tallies: list[Tally] = field(default_factory=list)
+    failures: FailureTally = field(default_factory=FailureTally)
+    _samples: deque[_Sample] = field(default_factory=deque)
+
+    @property
+    def done(self) -> int:
+        """Rows with a record."""
+        return sum(tally.done for tally in self.tallies)
+
+    @property
+    def tokens(self) -> int:
+        """Completion tokens in them."""
+        return sum(tally.completion_tokens for tally in self.tallies)
+
+    @property
+    def is_complete(self) -> bool:
+        """Every row is accounted for."""
+        return all(tally.accounted == tally.total for tally in self.tallies)
+
+    def sample(self, now: float) -> None:
+        """Takes a sample for the rates; called about once a second."""
+        self._samples.append(_Sample(now, self.done, self.tokens))
+        while now - self._samples[0].at > _WINDOW:
+            self._samples.popleft()
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """Records and completion tokens per second over the last minute."""
+        if not self._samples or now - self._samples[0].at <= 0:
+            return 0.0, 0.0
+        first, span = self._samples[0], now - self._samples[0].at
+        return (self.done - first.records) / span, (self.tokens - first.tokens) / span
+
+    def eta(self, now: float) -> float | None:
+        """Seconds to the end at the present rate; None when there is no rate."""
+        rate, _ = self.rates(now)
+        left = sum(tally.total - tally.accounted for tally in self.tallies)
+        return left / rate if rate > 0 else None
+
+    def run_progress(self, now: float) -> RunProgress:
+        """Counts and rates of all datasets together."""
+        counts = sum_counts(tally.progress() for tally in self.tallies)
+        running = self.state is WorkerState.RUNNING
+        requests, tokens = self.rates(now)
+        eta = self.eta(now)
+        return RunProgress(
+            **counts,
+            retried=self.retried,
+            in_flight=self.in_flight,
+            requests_per_second=two_digits(requests) if running else "",
+            tokens_per_second=int(float(two_digits(tokens))) if running else None,
+            average_completion_tokens=counts["completion_tokens"] // counts["done"]
+            if counts["done"]
+            else None,
+            eta=clock_time(eta) if running and eta is not None else "",
+        )
+
+    def progress(self, now: float) -> Progress:
+        """What `/progress` answers."""
+        return Progress(
+            run_uid=self.run_uid,
+            worker=self.worker,
+            attempt=self.attempt,
+            state=self.state,
+            config_hash=self.config_hash,
+            progress=self.run_progress(now),
+            datasets=[tally.progress() for tally in self.tallies],
+            failures=self.failures.most_common(10),
+            message=self.message,
+        )
+
+    def line(self, now: float) -> str:
+        """The progress line of the log."""
+        requests, tokens = self.rates(now)
+        done, eta = self.done, self.eta(now)
+        total = sum(tally.total for tally in self.tallies)
+        errors = sum(tally.errors for tally in self.tallies)
+        average = f"{self.tokens / done:.0f} tokens" if done else "none yet"
+        return (
+            f"Progress: {done}/{total} ({errors} errors), {requests:.1f} req/s, {tokens:.0f} tok/s, "
+            f"avg completion: {average}, elapsed: {short_time(now - self.started)}, "
+            f"ETA: {'unknown' if eta is None else short_time(eta)}"
+        )

@@ -1,0 +1,144 @@
+"""The servers in use: which are up, which has least to do, and asking one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import aiohttp
+
+from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
+from draftmill_jobs.engines.base import Answer, Ask, Route
+from draftmill_jobs.engines.client import is_healthy, send
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.generate.life import Flight, Life
+
+
+class EndpointState(Enum):
+    """Where an endpoint is."""
+
+    STARTING = "starting"
+    """Not known to be well."""
+    PROVING = "proving"
+    """It answers; the preflight is under way."""
+    UP = "up"
+
+
+@dataclass(eq=False)
+class Endpoint:
+    """One server.
+
+    Attributes:
+        spec: Name, address, engine.
+        streams: Answers are streamed, since the server shows no metrics.
+        problem: Why it is not up, in a sentence.
+    """
+
+    spec: EndpointSpec
+    route: Route
+    life: Life
+    state: EndpointState = EndpointState.STARTING
+    streams: bool = False
+    problem: str = "not asked yet"
+    removed: bool = False
+
+    def __post_init__(self) -> None:
+        self.went_down = asyncio.Event()
+        self._check: asyncio.Task[str] | None = None
+
+
+class EndpointPool:
+    """All endpoints of the run."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, clock: Callable[[], float], connect_timeout: Callable[[], float]
+    ) -> None:
+        self.endpoints: dict[str, Endpoint] = {}
+        self.session = session
+        self.clock = clock
+        self.connect_timeout = connect_timeout
+        self._some_up = asyncio.Event()
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight, those to removed endpoints not counted."""
+        return sum(len(endpoint.life.flights) for endpoint in self.endpoints.values())
+
+    def least_loaded(self) -> Endpoint | None:
+        """The endpoint that is up and has the fewest of our requests."""
+        up = [endpoint for endpoint in self.endpoints.values() if endpoint.state is EndpointState.UP]
+        return min(up, key=lambda endpoint: len(endpoint.life.flights), default=None)
+
+    async def until_up(self) -> None:
+        """Waits until some endpoint is up."""
+        await self._some_up.wait()
+
+    def mark(self, endpoint: Endpoint, state: EndpointState, problem: str = "") -> None:
+        """Notes an endpoint's new state."""
+        endpoint.state, endpoint.problem = state, problem
+        if state is EndpointState.UP:
+            endpoint.went_down.clear()
+        else:
+            endpoint.went_down.set()
+        self._note()
+
+    def add(self, endpoint: Endpoint) -> None:
+        """Takes an endpoint in."""
+        self.endpoints[endpoint.spec.name] = endpoint
+        self._note()
+
+    def remove(self, name: str) -> None:
+        """Takes an endpoint out; what is in flight there may still finish."""
+        endpoint = self.endpoints.pop(name)
+        endpoint.removed = True
+        self._note()
+
+    def _note(self) -> None:
+        if self.least_loaded() is None:
+            self._some_up.clear()
+        else:
+            self._some_up.set()
+
+    async def is_lost(self, endpoint: Endpoint) -> bool:
+        """Whether a failed request is the server's doing: it is gone, or says that it is not well.
+
+        Those that fail together share one look.
+        """
+        if endpoint.removed or endpoint.state is not EndpointState.UP:
+            return True
+        if endpoint._check is None or endpoint._check.done():
+            check = is_healthy(self.session, endpoint.spec.url, connect_timeout=self.connect_timeout())
+            endpoint._check = asyncio.ensure_future(check)
+        problem = await asyncio.shield(endpoint._check)
+        if problem and endpoint.state is EndpointState.UP:
+            self.mark(endpoint, EndpointState.STARTING, problem)
+        return bool(problem)
+
+    async def ask(self, endpoint: Endpoint, ask: Ask) -> Answer:
+        """Sends one request and watches over it.
+
+        Raises:
+            RequestFailedError: It brought no answer.
+        """
+        deadline = asyncio.timeout(None)
+        flight = Flight(self.clock(), lambda: deadline.reschedule(0.0))
+        endpoint.life.flights.add(flight)
+        try:
+            async with deadline:
+                return await send(
+                    self.session,
+                    endpoint.spec.url,
+                    endpoint.route,
+                    ask,
+                    stream=endpoint.streams,
+                    connect_timeout=self.connect_timeout(),
+                    byte_came=lambda: endpoint.life.byte_came(flight, self.clock()),
+                )
+        except TimeoutError as error:
+            raise RequestFailedError(
+                FailureKind.STALLED, f"{endpoint.spec.name} showed no sign of life; the request was given up"
+            ) from error
+        finally:
+            endpoint.life.ended(flight, self.clock())

@@ -1,0 +1,74 @@
+"""Looking after one endpoint: wait for it, prove it, watch it, and start again when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from draftmill_jobs.engines.client import is_healthy, read_server_figures
+from draftmill_jobs.engines.failures import RequestFailedError
+from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
+from draftmill_jobs.generate.preflight import Preflight
+
+log = logging.getLogger(__name__)
+
+_POLL = 1.0  # seconds between looks at a server that is not up
+_LOOKS_PER_LIMIT = 20  # looks at its metrics within a stall timeout
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 5.0  # seconds between them
+
+
+async def keep(
+    pool: EndpointPool, endpoint: Endpoint, preflight: Preflight, stall_timeout: Callable[[], float]
+) -> None:
+    """Looks after an endpoint as long as it is in the pool; never returns.
+
+    Raises:
+        JobRefusedError: The preflight found that it disagrees.
+    """
+    while True:
+        try:
+            await _until_healthy(pool, endpoint)
+            figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
+            endpoint.streams = figures is None and endpoint.route.streams
+            pool.mark(endpoint, EndpointState.PROVING)
+            async with asyncio.TaskGroup() as watched:
+                watch = watched.create_task(_watch(pool, endpoint, stall_timeout))
+                await preflight.prove(endpoint)
+                pool.mark(endpoint, EndpointState.UP)
+                await endpoint.went_down.wait()
+                watch.cancel()
+        except* RequestFailedError as failures:
+            problem = str(failures.exceptions[0])
+            log.warning("endpoint %s: %s", endpoint.spec.name, problem)
+            pool.mark(endpoint, EndpointState.STARTING, problem)
+            await asyncio.sleep(_POLL)
+        else:
+            log.warning("endpoint %s is lost: %s", endpoint.spec.name, endpoint.problem)
+
+
+async def _until_healthy(pool: EndpointPool, endpoint: Endpoint) -> None:
+    said = ""
+    while problem := await is_healthy(
+        pool.session, endpoint.spec.url, connect_timeout=pool.connect_timeout()
+    ):
+        if problem != said:
+            log.info("waiting for endpoint %s (%s): %s", endpoint.spec.name, endpoint.spec.url, problem)
+            said = problem
+        pool.mark(endpoint, EndpointState.STARTING, problem)
+        await asyncio.sleep(_POLL)
+
+
+async def _watch(pool: EndpointPool, endpoint: Endpoint, stall_timeout: Callable[[], float]) -> None:
+    """Gives up the requests of which the server shows no sign of life."""
+    while True:
+        limit = stall_timeout()
+        await asyncio.sleep(min(_LONGEST_LOOK, max(_SHORTEST_LOOK, limit / _LOOKS_PER_LIMIT)))
+        if not endpoint.streams:
+            try:
+                figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
+            except RequestFailedError:
+                figures = endpoint.life.figures  # no news; only time passes
+            endpoint.life.observe(figures, pool.clock())
+        for flight in endpoint.life.lost_flights(pool.clock(), limit):
+            flight.give_up()

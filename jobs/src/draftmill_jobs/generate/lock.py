@@ -1,0 +1,75 @@
+"""One writer for each part file: a lock that the kernel (or the NFS server) drops when its holder dies."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from draftmill_api.jobconfig import JobRun
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a lock."""
+
+    host: str
+    pid: int
+    run: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"run {self.run} (uid {self.uid or 'none'}) on {self.host}, process {self.pid}"
+
+
+def this_process(run: JobRun) -> Holder:
+    """The holder that this process is."""
+    name = f"{run.namespace}/{run.name}" if run.namespace else run.name
+    return Holder(socket.gethostname(), os.getpid(), name, run.uid)
+
+
+class LockHeldError(Exception):
+    """Another process has the lock; `holder` is None while it is still writing its name."""
+
+    def __init__(self, path: Path, holder: Holder | None) -> None:
+        super().__init__(f"{path} is held by {holder or 'another process'}")
+        self.holder = holder
+
+
+class PartLock:
+    """An exclusive lock beside a part file.
+
+    The lock is the kernel's, not the file's existence: a dead holder's file stays and does not block.
+    `flock` also works between pods of one node and, since NFS clients send it to the server, across nodes.
+    """
+
+    def __init__(self, part: Path, holder: Holder) -> None:
+        """Takes the lock.
+
+        Raises:
+            LockHeldError: Someone else has it.
+        """
+        path = part.with_name(f".{part.name}.lock")
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = _read_holder(self._descriptor)
+            os.close(self._descriptor)
+            raise LockHeldError(path, other) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps(asdict(holder)).encode(), 0)
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        os.close(self._descriptor)
+
+
+def _read_holder(descriptor: int) -> Holder | None:
+    try:
+        return Holder(**json.loads(os.pread(descriptor, 4096, 0)))
+    except (ValueError, TypeError):
+        return None

@@ -1,0 +1,139 @@
+"""From an answer to a record, and from a failure to a dead letter: the lines that are written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+
+from draftmill_api.record import DeadLetter, Record, RecordModel, row_id
+from draftmill_jobs.engines.base import Answer
+from draftmill_jobs.engines.failures import RequestFailedError, Verdict
+from draftmill_jobs.model.think import ThinkTokens, read_answer, status_of
+from draftmill_jobs.prompts.rows import Question, SourceRow
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a record says beside the answer.
+
+    Attributes:
+        sampling: As it was sent, with the sample's own seed.
+        server: Name of the endpoint.
+        attempt: Attempt of the worker.
+        created: RFC 3339, UTC.
+        latency: Seconds of the request that succeeded.
+    """
+
+    dataset: str
+    template_arguments: dict[str, Any]
+    sampling: Mapping[str, Any]
+    model: RecordModel
+    server: str
+    attempt: int
+    created: str
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    """Token ids to text, with and without special tokens."""
+
+    exact: Callable[[list[int]], str]
+    plain: Callable[[list[int]], str]
+
+
+def build_record(
+    question: Question, answer: Answer, tokens: ThinkTokens, decoders: Decoders, given: Circumstances
+) -> Record:
+    """The record of an answer.
+
+    The ids alone decide about reasoning. Where the model has none and the server sent its text, that is kept.
+    """
+    reading = read_answer(tokens, answer.prompt_ids, answer.output_ids)
+    if not tokens.opens and answer.text is not None:
+        text, reasoning, content = answer.text, None, answer.text
+    else:
+        text = decoders.exact(answer.output_ids)
+        reasoning = None if reading.reasoning is None else decoders.plain(reading.reasoning)
+        content = decoders.plain(reading.content)
+    return Record.model_construct(
+        id=question.id,
+        prompt_key=question.key,
+        sample_id=question.position,
+        dataset=given.dataset,
+        turn=question.prompt.turn,
+        sample=question.sample,
+        prompt_ids=answer.prompt_ids,
+        output_ids=answer.output_ids,
+        prompt_tokens=len(answer.prompt_ids),
+        completion_tokens=len(answer.output_ids),
+        finish_reason=answer.finish,
+        status=status_of(reading, answer.finish),
+        think=reading.think,
+        messages=question.prompt.messages,
+        tools=question.prompt.tools,
+        chat_template_kwargs=given.template_arguments,
+        reasoning=reasoning,
+        content=content,
+        text=text,
+        sampling=dict(given.sampling),
+        model=given.model,
+        server=given.server,
+        attempt=given.attempt,
+        created=given.created,
+        latency_s=round(given.latency, 3),
+    )
+
+
+def failed_row(
+    dataset: str, question: Question, failure: RequestFailedError, tries: int, created: str
+) -> DeadLetter:
+    """The dead letter of a row that was asked in vain."""
+    return DeadLetter(
+        id=question.id,
+        prompt_key=question.key,
+        sample_id=question.position,
+        dataset=dataset,
+        sample=question.sample,
+        reason=failure.kind.value,
+        message=failure.message,
+        permanent=failure.verdict is Verdict.DEAD,
+        tries=tries,
+        created=created,
+    )
+
+
+def unusable_row(dataset: str, row: SourceRow, sample: int, created: str) -> DeadLetter:
+    """The dead letter of a row that holds no prompt."""
+    return DeadLetter(
+        id=row_id(row.key, sample),
+        prompt_key=None,
+        sample_id=row.position,
+        dataset=dataset,
+        sample=sample,
+        reason="unusable_row",
+        message=row.problem[:500],
+        permanent=True,
+        tries=0,
+        created=created,
+    )
+
+
+def encode(line: Record | DeadLetter) -> bytes:
+    """One line of a file: compact JSON, keys in the type's order."""
+    return orjson.dumps(line.__dict__, default=_fields, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def needs_decoding(tokens: ThinkTokens, answer: Answer) -> bool:
+    """Whether `build_record` decodes token ids, which for long answers takes milliseconds."""
+    return bool(tokens.opens) or answer.text is None
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, BaseModel):
+        return value.__dict__
+    raise TypeError(f"{type(value).__name__} is not JSON")

@@ -1,0 +1,192 @@
+"""Going on where the files end: locks, torn tails, and the table of settled rows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftmill_api.jobconfig import JobRun
+from draftmill_api.record import RecordStatus
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.generate.lock import LockHeldError, PartLock, this_process
+from draftmill_jobs.model.facts import TargetModel
+from draftmill_jobs.prompts.rows import RowTable, owns
+from draftmill_jobs.shared.files import write_atomically
+from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint, write_fingerprint
+from draftmill_jobs.shared.parts import (
+    DEAD_LETTERS,
+    RECORDS,
+    companion,
+    part_path,
+    part_paths,
+    parts_of_all_workers,
+    read_lines,
+)
+from draftmill_jobs.shared.settings import DatasetSettings, Share
+from draftmill_jobs.shared.tally import FailureTally, Tally
+
+
+class EarlierAttemptError(Exception):
+    """The part is still held by an earlier attempt of the same run, which will end."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDataset:
+    """A dataset's folder, locked and read: what is there, and where to go on."""
+
+    settings: DatasetSettings
+    tally: Tally
+    table: RowTable
+    records: Path
+    dead_letters: Path
+    lock: PartLock
+    share: Share
+
+
+def open_dataset(
+    settings: DatasetSettings,
+    *,
+    total: int,
+    model: TargetModel,
+    run: JobRun,
+    share: Share,
+    failures: FailureTally,
+) -> OpenDataset:
+    """Locks the folder's part, repairs what a crash left, and reads every settled row.
+
+    Time grows with the size of the files, memory with the number of rows (16 bytes each and a bit).
+
+    Raises:
+        JobRefusedError: The folder belongs to other answers, or another run is writing there.
+        EarlierAttemptError: An earlier attempt of this run is still writing there.
+    """
+    folder = settings.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        records = part_path(folder, RECORDS, share)
+        lock = _lock(records, run)
+        _bind(settings, model, run, records)
+    except PermissionError as error:
+        raise JobRefusedError("StorageNotWritable", f"cannot write to {folder}: {error}") from error
+    tally, table = Tally(settings.name, total), RowTable()
+    for path in part_paths(folder, RECORDS):
+        _read_records(path, tally, table, share)
+    for path in part_paths(folder, DEAD_LETTERS):
+        _read_dead_letters(path, tally, table, failures, share)
+    return OpenDataset(settings, tally, table, records, part_path(folder, DEAD_LETTERS, share), lock, share)
+
+
+def _lock(records: Path, run: JobRun) -> PartLock:
+    try:
+        return PartLock(records, this_process(run))
+    except LockHeldError as held:
+        if held.holder is not None and run.uid and held.holder.uid == run.uid:
+            raise EarlierAttemptError(str(held)) from held
+        raise _in_use(records.parent, held) from held
+
+
+def _bind(settings: DatasetSettings, model: TargetModel, run: JobRun, own: Path) -> None:
+    """Checks that the answers there are of the same kind, repairs the parts, and puts this run's name on them."""
+    folder = settings.folder
+    now = fingerprint_of(settings, model, run)
+    before = read_fingerprint(folder)
+    if before is not None:
+        check_same(folder, before, now)
+    is_new_run = before is not None and (not run.uid or before.run.uid != run.uid)
+    _repair(own, forget=is_new_run)
+    for records in parts_of_all_workers(folder):
+        if records == own:
+            continue
+        try:
+            lock = PartLock(records, this_process(run))
+        except LockHeldError as held:
+            if held.holder is not None and held.holder.uid != run.uid:
+                raise _in_use(folder, held) from held
+            continue  # a living worker of this run, which looks after its part itself
+        _repair(records, forget=is_new_run)
+        lock.release()
+    if before is None or is_new_run:
+        write_fingerprint(folder, now)
+
+
+def _in_use(folder: Path, held: LockHeldError) -> JobRefusedError:
+    return JobRefusedError(
+        "FolderInUse",
+        f"{folder} is being written by {held.holder or 'another process'}; "
+        "choose another output.path or end that run",
+    )
+
+
+def _repair(records: Path, *, forget: bool) -> None:
+    for path in (records, companion(records)):
+        if path.exists():
+            cut_torn_tail(path)
+    if forget and companion(records).exists():
+        _forget_passing_failures(companion(records))
+
+
+def cut_torn_tail(path: Path) -> None:
+    """Cuts off what a crash left behind the last whole line."""
+    end = 0
+    for line in read_lines(path):
+        end = line.end
+    if end < path.stat().st_size:
+        with path.open("r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
+
+
+def _forget_passing_failures(path: Path) -> None:
+    """Leaves only the dead letters of rows that can never be answered; the others are asked again."""
+    with path.open("rb") as file:
+        lines = list(file)
+    kept = [raw for raw, line in zip(lines, read_lines(path), strict=True) if line.value["permanent"]]
+    if len(kept) < len(lines):
+        write_atomically(path, b"".join(kept))
+
+
+def _read_records(path: Path, tally: Tally, table: RowTable, share: Share) -> None:
+    for line in read_lines(path):
+        value = line.value
+        if not table.settle(value["id"]):
+            raise JobRefusedError(
+                "OutputCorrupt", f"{path}: the row {value['id']} has two records in this folder"
+            )
+        if owns(share, value["id"]):
+            tally.add_record(
+                RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"]
+            )
+
+
+def _read_dead_letters(
+    path: Path, tally: Tally, table: RowTable, failures: FailureTally, share: Share
+) -> None:
+    for line in read_lines(path):
+        if table.settle(line.value["id"]) and owns(share, line.value["id"]):
+            tally.errors += 1
+            failures.add(line.value)
+
+
+def leave_out_strangers(dataset: OpenDataset) -> None:
+    """Takes rows out of the account that the source no longer has (a smaller limit): they stay on disk.
+
+    Called when every row of the source has been met.
+    """
+    samples = dataset.settings.sampling.samples_per_prompt
+    if not dataset.table.has_strangers(samples):
+        return
+    folder, tally = dataset.settings.folder, dataset.tally
+    for path in part_paths(folder, RECORDS):
+        for line in read_lines(path):
+            value = line.value
+            if owns(dataset.share, value["id"]) and not dataset.table.asks_for(value["id"], samples):
+                tally.remove_record(
+                    RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"]
+                )
+    for path in part_paths(folder, DEAD_LETTERS):
+        for line in read_lines(path):
+            if owns(dataset.share, line.value["id"]) and not dataset.table.asks_for(
+                line.value["id"], samples
+            ):
+                tally.errors -= 1

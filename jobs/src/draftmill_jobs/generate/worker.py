@@ -1,0 +1,313 @@
+"""The worker as a whole: opens the folders, looks after endpoints, admits rows, and ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from draftmill_api.base import seconds
+from draftmill_api.exitcode import ExitCode
+from draftmill_api.names import ATTEMPT_VARIABLE
+from draftmill_api.progress import WorkerState
+from draftmill_api.record import row_id
+from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
+from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_jobs.engines.client import open_session
+from draftmill_jobs.engines.routes import route_for
+from draftmill_jobs.errors import JobError, JobFailedError
+from draftmill_jobs.generate.admission import Admissions
+from draftmill_jobs.generate.asking import Asker
+from draftmill_jobs.generate.board import Board
+from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
+from draftmill_jobs.generate.keeper import keep
+from draftmill_jobs.generate.life import Life
+from draftmill_jobs.generate.limiter import Limiter
+from draftmill_jobs.generate.preflight import Expectation, Preflight
+from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter
+from draftmill_jobs.generate.resume import EarlierAttemptError, OpenDataset, open_dataset
+from draftmill_jobs.generate.tokenize import TokenizerThread
+from draftmill_jobs.generate.writer import Writer
+from draftmill_jobs.model.facts import TargetModel, read_model
+from draftmill_jobs.prompts.rows import count_rows, owns, read_rows
+from draftmill_jobs.prompts.sources import open_source
+from draftmill_jobs.shared.config import LoadedConfig, watch
+from draftmill_jobs.shared.http import serve
+from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of, share_from_environment
+
+log = logging.getLogger(__name__)
+
+_EARLIER_ATTEMPT = 120.0  # seconds that an earlier attempt on another node may take to let go of its files
+
+
+async def generate(
+    path: Path, loaded: LoadedConfig, *, http_port: int | None, grace: float
+) -> tuple[ExitCode, RunProgress]:
+    """Asks every row that has no answer yet.
+
+    Args:
+        path: The config file, which is read again every second.
+        loaded: What it says now.
+        http_port: Where to serve progress; 0 chooses a port, None serves nothing.
+        grace: Seconds that answers in flight may take to finish after SIGTERM.
+
+    Returns:
+        `DONE`, or `INTERRUPTED` when SIGTERM left rows to do; and the counts.
+
+    Raises:
+        JobError: It cannot go on.
+    """
+    stop = _stop_on_signals()
+    clock = time.monotonic
+    share = share_from_environment()
+    board = Board(
+        run_uid=loaded.config.run.uid,
+        worker=str(share),
+        attempt=int(os.environ.get(ATTEMPT_VARIABLE, "1")),
+        started=clock(),
+        config_hash=loaded.hash,
+        message="reading the model and the answers that are there already",
+    )
+    async with serve(http_port, lambda: board.progress(clock())):
+        model = await asyncio.to_thread(read_model, loaded.config.model)
+        async with _open_all(loaded, model, share, board, stop) as datasets:
+            if not stop.is_set():
+                worker = Worker(path, loaded, model, share, board, clock)
+                await worker.run(datasets, stop, grace)
+    if not stop.is_set() and not board.is_complete:
+        counts = ", ".join(f"{tally.name} {tally.accounted} of {tally.total}" for tally in board.tallies)
+        raise JobFailedError(
+            "AccountingMismatch", f"rows accounted for: {counts}; did a source change meanwhile?"
+        )
+    board.state, board.in_flight = WorkerState.DONE, 0
+    all_done = len(board.tallies) == len(loaded.config.datasets) and board.is_complete
+    return (ExitCode.DONE if all_done else ExitCode.INTERRUPTED), board.run_progress(clock())
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+@asynccontextmanager
+async def _open_all(
+    loaded: LoadedConfig, model: TargetModel, share: Share, board: Board, stop: asyncio.Event
+) -> AsyncIterator[list[OpenDataset]]:
+    """Opens every dataset's folder and lets go of the locks in the end."""
+    opened: list[OpenDataset] = []
+    async with AsyncExitStack() as locks:
+        for settings in datasets_of(loaded.config):
+            total = await asyncio.to_thread(_count, settings, share)
+            give_up = time.monotonic() + _EARLIER_ATTEMPT
+            while not stop.is_set():
+                try:
+                    dataset = await asyncio.to_thread(
+                        open_dataset,
+                        settings,
+                        total=total,
+                        model=model,
+                        run=loaded.config.run,
+                        share=share,
+                        failures=board.failures,
+                    )
+                except EarlierAttemptError as error:
+                    if time.monotonic() > give_up:
+                        raise JobFailedError(
+                            "FolderInUse", f"{error}, an earlier attempt of this run"
+                        ) from error
+                    board.message = f"waiting: {error}, an earlier attempt of this run"
+                    await asyncio.sleep(1.0)
+                else:
+                    locks.callback(dataset.lock.release)
+                    board.tallies.append(dataset.tally)
+                    opened.append(dataset)
+                    break
+        board.message = ""
+        yield opened
+
+
+def _count(settings: DatasetSettings, share: Share) -> int:
+    """Rows of this worker; with several, each row's identity must be made to know whose it is."""
+    source = open_source(settings.source)
+    if share.count == 1:
+        return count_rows(settings, source)
+    samples = range(settings.sampling.samples_per_prompt)
+    return sum(
+        owns(share, row_id(row.key, sample)) for row in read_rows(settings, source) for sample in samples
+    )
+
+
+class Worker:
+    """One run of the generator over opened datasets."""
+
+    def __init__(
+        self,
+        path: Path,
+        loaded: LoadedConfig,
+        model: TargetModel,
+        share: Share,
+        board: Board,
+        clock: Callable[[], float],
+    ) -> None:
+        self._path = path
+        self._loaded = loaded
+        self._model = model
+        self._share = share
+        self._board = board
+        self._clock = clock
+        self._limiter = Limiter(loaded.config.generation.concurrency)
+        self._tokenizer = TokenizerThread(model)
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self, datasets: list[OpenDataset], stop: asyncio.Event, grace: float) -> None:
+        """Returns when all rows are settled or, after `stop`, what was in flight is.
+
+        Raises:
+            JobError: It cannot go on.
+        """
+        writer = Writer()
+        try:
+            async with open_session() as session:
+                with reporter(self._board, self._clock) as shown:
+                    pool = EndpointPool(session, self._clock, self._connect_timeout)
+                    asker = Asker(
+                        pool=pool,
+                        limiter=self._limiter,
+                        writer=writer,
+                        board=self._board,
+                        model=self._model,
+                        tokenizer=self._tokenizer,
+                        retries=lambda: self._loaded.config.generation.retries,
+                        rng=random.Random(),  # noqa: S311 - jitter, not a secret
+                        settled=shown.settled,
+                    )
+                    admissions = Admissions(datasets, asker, self._share)
+                    try:
+                        await self._supervise(pool, writer, admissions, shown, stop, grace)
+                    finally:
+                        await writer.close()
+                        shown.show()
+        except BaseExceptionGroup as group:
+            raise _cause(group) from group
+        finally:
+            self._tokenizer.close()
+
+    async def _supervise(
+        self,
+        pool: EndpointPool,
+        writer: Writer,
+        admissions: Admissions,
+        shown: Reporter,
+        stop: asyncio.Event,
+        grace: float,
+    ) -> None:
+        preflight = Preflight(pool, self._limiter, self._model, self._tokenizer, self._expectation())
+        async with asyncio.TaskGroup() as group:
+
+            def use(loaded: LoadedConfig) -> None:
+                self._use(loaded, pool, preflight, group)
+
+            use(self._loaded)
+            work = group.create_task(admissions.run())
+            stopped = group.create_task(stop.wait())
+            background = [
+                stopped,
+                group.create_task(writer.run()),
+                group.create_task(watch(self._path, self._loaded, use)),
+                group.create_task(self._observe(pool)),
+                group.create_task(keep_reporting(self._board, self._clock, shown)),
+            ]
+            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                log.info("stopping: %d answers in flight may take %.0f s to finish", pool.in_flight, grace)
+                self._board.state = WorkerState.DRAINING
+                admissions.stop()
+                await asyncio.wait({work}, timeout=grace)
+                admissions.give_up()
+                await asyncio.wait({work})
+            for task in (*background, *self._keepers.values()):
+                task.cancel()
+
+    def _use(
+        self, loaded: LoadedConfig, pool: EndpointPool, preflight: Preflight, group: asyncio.TaskGroup
+    ) -> None:
+        """Puts a config in force: concurrency, timeouts, retries and endpoints may change while running."""
+        if loaded.hash != self._loaded.hash:
+            log.info("config %s is in force", loaded.hash)
+        self._loaded = loaded
+        self._board.config_hash = loaded.hash
+        self._limiter.set_limit(loaded.config.generation.concurrency)
+        wanted = {spec.name: spec for spec in loaded.config.endpoints}
+        for name, endpoint in list(pool.endpoints.items()):
+            if wanted.get(name) != endpoint.spec:
+                pool.remove(name)
+                self._keepers.pop(name).cancel()
+        for name, spec in wanted.items():
+            if name not in pool.endpoints:
+                endpoint = self._endpoint(spec)
+                pool.add(endpoint)
+                self._keepers[name] = group.create_task(keep(pool, endpoint, preflight, self._stall_timeout))
+
+    def _endpoint(self, spec: EndpointSpec) -> Endpoint:
+        route = route_for(spec.engine, self._loaded.config.generation.api)
+        return Endpoint(spec, route, Life(last_sign=self._clock()))
+
+    async def _observe(self, pool: EndpointPool) -> None:
+        """Keeps the board's state and message true; never returns."""
+        while True:
+            self._board.in_flight = pool.in_flight
+            if self._board.state is not WorkerState.DRAINING:
+                self._board.state, self._board.message = _state_of(pool)
+            await asyncio.sleep(0.2)
+
+    def _expectation(self) -> Expectation:
+        datasets = datasets_of(self._loaded.config)
+        arguments: list[dict[str, Any]] = []
+        for dataset in datasets:
+            if dataset.chat_template_kwargs not in arguments:
+                arguments.append(dataset.chat_template_kwargs)
+        return Expectation(
+            template_arguments=tuple(arguments),
+            longest_answer=max(dataset.sampling.max_completion_tokens for dataset in datasets),
+            context_length=self._loaded.config.context_length,
+        )
+
+    def _connect_timeout(self) -> float:
+        return seconds(self._loaded.config.generation.connect_timeout)
+
+    def _stall_timeout(self) -> float:
+        return seconds(self._loaded.config.generation.stall_timeout)
+
+
+def _state_of(pool: EndpointPool) -> tuple[WorkerState, str]:
+    states = {endpoint.state for endpoint in pool.endpoints.values()}
+    if EndpointState.UP in states:
+        return WorkerState.RUNNING, ""
+    if EndpointState.PROVING in states:
+        return WorkerState.PREFLIGHT, ""
+    if not states:
+        return WorkerState.WAITING, "waiting for endpoints: the config names none yet"
+    problems = "; ".join(f"{endpoint.spec.name}: {endpoint.problem}" for endpoint in pool.endpoints.values())
+    return WorkerState.WAITING, f"waiting for endpoints: {problems}"[:1024]
+
+
+def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The reason why everything ended: a job's own error, if one is among them."""
+    _, others = group.split(JobError)
+    ours = group.subgroup(JobError)
+    if ours is None or others is not None:
+        return group
+    cause: BaseException = ours
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    return cause

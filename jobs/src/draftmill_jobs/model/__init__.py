@@ -1,0 +1,1 @@
+"""What a job reads in the target model's folder."""

@@ -1,0 +1,110 @@
+"""The model's own tokenizer and chat template, without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+from draftmill_jobs.errors import JobRefusedError
+
+
+class TemplateError(Exception):
+    """The chat template refuses these messages."""
+
+
+class Tokenizer:
+    """Chat template, decoding, and ids of special tokens. Not safe to use from two threads at once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path, *, trust_remote_code: bool) -> Tokenizer:
+        """Reads the tokenizer of a model's folder.
+
+        Raises:
+            JobRefusedError: There is none, or it needs code of the folder that may not run.
+        """
+        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+        os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+        import transformers
+
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                folder, trust_remote_code=trust_remote_code, local_files_only=True
+            )
+        except (OSError, ValueError, ImportError, KeyError) as error:
+            hint = (
+                "" if trust_remote_code else " (if it needs the folder's code: model.trustRemoteCode: true)"
+            )
+            raise JobRefusedError(
+                "TokenizerUnreadable", f"cannot load the tokenizer in {folder}{hint}: {error}"
+            ) from error
+        if not tokenizer.chat_template:
+            raise JobRefusedError("ChatTemplateMissing", f"the tokenizer in {folder} has no chat template")
+        return cls(tokenizer)
+
+    def prompt_ids(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        arguments: dict[str, Any],
+    ) -> list[int]:
+        """The chat template's result as token ids, generation prompt included.
+
+        Raises:
+            TemplateError: The template refuses the messages.
+        """
+        import jinja2
+
+        try:
+            ids = self._tokenizer.apply_chat_template(
+                messages,
+                tools=tools,
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                **arguments,
+            )
+        except (jinja2.TemplateError, TypeError, KeyError, ValueError) as error:
+            raise TemplateError(str(error) or type(error).__name__) from error
+        return [int(token) for token in ids]
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of token ids, special tokens included."""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def decode_plain(self, ids: list[int]) -> str:
+        """Text of token ids without special tokens, for people."""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+
+    def token_id(self, token: str) -> int | None:
+        """The id of a token that the vocabulary has under exactly this name."""
+        known = self._tokenizer.convert_tokens_to_ids(token)
+        if known is None or self._tokenizer.convert_ids_to_tokens(known) != token:
+            return None
+        return int(known)
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Token ids of text, no special tokens added."""
+        return [int(token) for token in self._tokenizer.encode(text, add_special_tokens=False)]
+
+    @property
+    def end_of_text(self) -> int | None:
+        """The tokenizer's end-of-sequence token."""
+        return None if self._tokenizer.eos_token_id is None else int(self._tokenizer.eos_token_id)
+
+    @property
+    def template(self) -> str:
+        """The chat template's text."""
+        template = self._tokenizer.chat_template
+        return (
+            template if isinstance(template, str) else "\n".join(template[name] for name in sorted(template))
+        )
+
+    @property
+    def template_hash(self) -> str:
+        """sha256 of the chat template."""
+        return hashlib.sha256(self.template.encode()).hexdigest()

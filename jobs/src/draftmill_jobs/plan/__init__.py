@@ -1,0 +1,1 @@
+"""The look at model, prompts and storage before any server is started."""

@@ -1,0 +1,164 @@
+"""What can be known before any GPU is asked for: the model, the prompts, the room for the answers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftmill_api.jobconfig import SynthJobConfig
+from draftmill_api.progress import PlanResult
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.model.facts import TargetModel, read_model
+from draftmill_jobs.model.tokenizer import TemplateError, Tokenizer
+from draftmill_jobs.plan.download import download_model
+from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
+from draftmill_jobs.prompts.shapes import Prompt
+from draftmill_jobs.prompts.sources import open_source
+from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
+
+log = logging.getLogger(__name__)
+
+_TOKENISED = 1000  # prompts of each dataset whose tokens are counted; the rest is estimated from them
+_BYTES_PER_TOKEN = 12  # of a record: the id with its comma, and the token's text in up to two places
+_BYTES_PER_RECORD = 1000  # everything else in it
+
+
+def plan(config: SynthJobConfig) -> PlanResult:
+    """Looks at everything a run needs.
+
+    Raises:
+        JobRefusedError: Something is missing or cannot be used.
+    """
+    output = Path(config.output.path)
+    _try_to_write(output)
+    if config.model.hugging_face is not None:
+        download_model(Path(config.model.path), config.model.hugging_face)
+    model = read_model(config.model)
+    surveys = [_survey(dataset, model.tokenizer) for dataset in datasets_of(config)]
+    for survey in surveys:
+        log.info(
+            "dataset %s: %d rows, %d duplicates, %d unusable, about %d prompt tokens",
+            survey.name,
+            survey.total,
+            survey.duplicates,
+            survey.unusable,
+            survey.prompt_tokens,
+        )
+    _check_lengths(config, model, surveys)
+    return PlanResult(
+        model=model.facts,
+        dataset_totals=[survey.total for survey in surveys],
+        dataset_duplicates=[survey.duplicates for survey in surveys],
+        dataset_unusable=[survey.unusable for survey in surveys],
+        prompt_tokens=sum(survey.prompt_tokens for survey in surveys),
+        longest_prompt_tokens=max(survey.longest_prompt for survey in surveys),
+        bytes_needed=sum(survey.bytes_needed for survey in surveys),
+        bytes_free=shutil.disk_usage(output).free,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One dataset, looked through.
+
+    Attributes:
+        total: Rows to account for: source rows x samples.
+        duplicates: Of them, those whose prompt stands earlier.
+        unusable: Of them, those that hold no prompt.
+        prompt_tokens: Tokens of the distinct prompts, estimated beyond the first 1,000.
+        longest_prompt: Tokens of the longest prompt that was tokenised.
+        bytes_needed: Size of the records if every answer took a quarter of its limit.
+    """
+
+    name: str
+    total: int
+    duplicates: int
+    unusable: int
+    prompt_tokens: int
+    longest_prompt: int
+    bytes_needed: int
+
+
+def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
+    source = open_source(dataset.source)
+    total = count_rows(dataset, source)
+    table = RowTable()
+    lengths: list[int] = []
+    duplicates = unusable = 0
+    first_problem = ""
+    for row in read_rows(dataset, source):
+        problem = row.problem
+        if not table.meet(row.key):
+            duplicates += 1
+        elif row.prompt is None:
+            unusable += 1
+        elif len(lengths) < _TOKENISED:
+            try:
+                lengths.append(_tokens(dataset, row.prompt, tokenizer))
+            except TemplateError as error:
+                problem = f"the chat template refuses it: {error}"
+        first_problem = first_problem or (f"row {row.position}: {problem}" if problem else "")
+    if not lengths:
+        raise JobRefusedError(
+            "NoUsablePrompts",
+            f"dataset {dataset.name} has no row that can be asked; {first_problem or 'its source is empty'}",
+        )
+    samples = dataset.sampling.samples_per_prompt
+    asked = total - (duplicates + unusable) * samples
+    mean = sum(lengths) / len(lengths)
+    tokens_of_a_record = mean + dataset.sampling.max_completion_tokens / 4
+    return Survey(
+        name=dataset.name,
+        total=total,
+        duplicates=duplicates * samples,
+        unusable=unusable * samples,
+        prompt_tokens=round(mean * asked / samples),
+        longest_prompt=max(lengths),
+        bytes_needed=round(asked * (_BYTES_PER_RECORD + _BYTES_PER_TOKEN * tokens_of_a_record)),
+    )
+
+
+def _tokens(dataset: DatasetSettings, prompt: Prompt, tokenizer: Tokenizer) -> int:
+    return len(tokenizer.prompt_ids(prompt.messages, prompt.tools, dataset.chat_template_kwargs))
+
+
+def _check_lengths(config: SynthJobConfig, model: TargetModel, surveys: list[Survey]) -> None:
+    """Answers that are longer than the servers' sequences would fail row by row."""
+    limit = config.context_length or model.facts.context_length
+    if limit is None:
+        return
+    for dataset, survey in zip(datasets_of(config), surveys, strict=True):
+        if dataset.sampling.max_completion_tokens >= limit:
+            raise JobRefusedError(
+                "AnswersTooLong",
+                f"dataset {dataset.name}: maxCompletionTokens {dataset.sampling.max_completion_tokens} leaves no "
+                f"room for a prompt in a context of {limit} tokens; lower it or raise contextLength",
+            )
+        if survey.longest_prompt >= limit:
+            log.warning(
+                "dataset %s: the longest prompt has %d tokens, the context %d; such rows go to the dead letter",
+                survey.name,
+                survey.longest_prompt,
+                limit,
+            )
+
+
+def _try_to_write(output: Path) -> None:
+    """Writes and removes a small file, as the group and user that the worker will be."""
+    probe = output / f".write-test-{os.getpid()}"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with probe.open("wb") as file:
+            file.write(b"draftmill\n")
+            file.flush()
+            os.fsync(file.fileno())
+        probe.unlink()
+    except OSError as error:
+        raise JobRefusedError(
+            "StorageNotWritable",
+            f"user {os.getuid()} of group {os.getgid()} cannot write to {output}: {error.strerror}; "
+            "make the volume writable for it or change storage.runAs",
+        ) from error

@@ -1,0 +1,1 @@
+"""From a source of prompts to rows with stable identities."""

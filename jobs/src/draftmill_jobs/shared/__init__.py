@@ -1,0 +1,1 @@
+"""What plan, generate and finish share: config, files, accounts, last words."""

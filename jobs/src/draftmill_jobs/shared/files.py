@@ -1,0 +1,68 @@
+"""Writing files so that a crash leaves the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replaces the file by one with this content, durably."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class AppendOnlyFile:
+    """A file that only grows by whole appends: one that fails is taken back."""
+
+    def __init__(self, path: Path) -> None:
+        is_new = not path.exists()
+        self.path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
+        if is_new:
+            sync_folder(path.parent)
+
+    def append(self, data: bytes) -> None:
+        """Writes all of `data`, not yet durably.
+
+        Raises:
+            OSError: The disk is full or broken; the file is as it was before.
+        """
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    def sync(self) -> None:
+        """Makes what was appended durable."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._descriptor)

@@ -1,0 +1,99 @@
+"""What a job serves while it runs: `/progress`, `/metrics`, `/healthz`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from draftmill_api.names import JOB_HTTP_PORT
+from draftmill_api.progress import Progress
+
+log = logging.getLogger(__name__)
+
+_ROW_STATES = ("ok", "truncated", "malformed", "errors", "skipped", "not_admitted")
+
+
+def default_port() -> int | None:
+    """In a pod, the port that the operator polls; elsewhere None: nothing is served."""
+    return JOB_HTTP_PORT if _in_pod() else None
+
+
+def _in_pod() -> bool:
+    return "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+@asynccontextmanager
+async def serve(port: int | None, progress: Callable[[], Progress]) -> AsyncIterator[int | None]:
+    """Serves while the block runs; yields the port in use. 0 chooses a free one, None serves nothing.
+
+    In a pod it listens on all addresses, elsewhere on 127.0.0.1.
+    """
+    if port is None:
+        yield None
+        return
+    app = web.Application()
+    app.router.add_get("/progress", lambda _: _json(progress()))
+    app.router.add_get("/metrics", lambda _: _metrics(progress))
+    app.router.add_get("/healthz", _healthy)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, None if _in_pod() else "127.0.0.1", port)
+        await site.start()
+        bound = int(runner.addresses[0][1])
+        log.info("serving /progress, /metrics and /healthz on port %d", bound)
+        yield bound
+    finally:
+        await runner.cleanup()
+
+
+async def _json(progress: Progress) -> web.Response:
+    return web.json_response(text=progress.model_dump_json(by_alias=True))
+
+
+async def _healthy(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+async def _metrics(progress: Callable[[], Progress]) -> web.Response:
+    registry = CollectorRegistry()
+    registry.register(_ProgressCollector(progress()))
+    return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
+
+
+class _ProgressCollector(Collector):
+    """The progress in Prometheus' terms."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def collect(self) -> Iterable[Metric]:
+        """Yields the metrics."""
+        rows = GaugeMetricFamily(
+            "draftmill_rows", "Rows by what became of them.", labels=["dataset", "state"]
+        )
+        total = GaugeMetricFamily("draftmill_rows_expected", "Rows to account for.", labels=["dataset"])
+        tokens = CounterMetricFamily(
+            "draftmill_completion_tokens", "Tokens of all answers.", labels=["dataset"]
+        )
+        for dataset in self._progress.datasets:
+            for state in _ROW_STATES:
+                rows.add_metric([dataset.name, state], getattr(dataset, state))
+            total.add_metric([dataset.name], dataset.total)
+            tokens.add_metric([dataset.name], dataset.completion_tokens)
+        failures = CounterMetricFamily(
+            "draftmill_failures", "Rows in the dead letter by reason.", labels=["reason"]
+        )
+        for failure in self._progress.failures:
+            failures.add_metric([failure.reason], failure.count)
+        run = self._progress.progress
+        yield from (rows, total, tokens, failures)
+        yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=run.in_flight)
+        yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=run.retried)
