@@ -21,6 +21,8 @@ CONTAINER: Final = "draftmill"
 WORKER_BACKOFF_LIMIT: Final = 6
 """Only the net for times without an operator, which starts the next attempt itself and at once."""
 WORKERS: Final = 1
+DRAIN_SECONDS: Final = 45
+"""Time that a stopping worker gives the answers in flight; the rest of its grace period is for writing."""
 _COMMANDS: Final = {Role.PLAN: "plan", Role.WORKER: "generate", Role.FINISH: "finish"}
 _GRACE_SECONDS: Final = {Role.PLAN: 30, Role.WORKER: 60, Role.FINISH: 30}
 _REQUESTS: Final = {
@@ -135,13 +137,7 @@ def _pod_template(
                     "name": CONTAINER,
                     "image": defaults.job_image,
                     "imagePullPolicy": defaults.image_pull_policy.value,
-                    "args": [
-                        _COMMANDS[request.role],
-                        "--config",
-                        api_names.CONFIG_FILE,
-                        "--http-port",
-                        str(api_names.JOB_HTTP_PORT),
-                    ],
+                    "args": _arguments(request.role),
                     "env": _comfort_environment(),
                     "ports": [{"name": "http", "containerPort": api_names.JOB_HTTP_PORT}],
                     "resources": {"requests": _REQUESTS[request.role]},
@@ -170,6 +166,12 @@ def _pod_template(
     }
     overridden = apply_overrides(template, _overrides(spec, defaults))
     return _with_environment(overridden, _contract_environment(spec, request))
+
+
+def _arguments(role: Role) -> list[str]:
+    arguments = [_COMMANDS[role], "--config", api_names.CONFIG_FILE]
+    arguments += ["--http-port", str(api_names.JOB_HTTP_PORT)]
+    return [*arguments, "--grace-period", str(DRAIN_SECONDS)] if role is Role.WORKER else arguments
 
 
 def _overrides(spec: SynthRunSpec, defaults: FrozenDefaults) -> PodOverrides:

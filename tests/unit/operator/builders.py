@@ -1,0 +1,127 @@
+"""Small builders of what the operator sees, so that a test names only what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from draftmill_api.progress import Progress, TerminationMessage, WorkerState
+from draftmill_api.v1alpha1.shared import Endpoint, Engine
+from draftmill_api.v1alpha1.status import Plan, RunProgress, SynthRunStatus
+from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_operator.decide.types import Situation
+from draftmill_operator.observe.types import (
+    JobState,
+    Observed,
+    ObservedJob,
+    ObservedPod,
+    ObservedServers,
+    Problem,
+    Termination,
+)
+from draftmill_operator.run import SYNTHRUN, Run, RunIdentity, RunKey
+from tests.support.played import FACTS
+from tests.support.synthruns import smallest_synth_run
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+IDENTITY = RunIdentity(RunKey(SYNTHRUN, "team", "k25-10k"), uid="0b1f-run")
+PLAN = Plan(
+    model=FACTS,
+    datasets=[],
+    rows=100,
+    prompt_tokens=1000,
+    longest_prompt_tokens=100,
+    bytes_needed=1,
+    bytes_free=2,
+)
+ENDPOINT = Endpoint(name="one", url="http://10.0.0.5:8000", engine=Engine.SGLANG)
+
+
+def spec(**parts: Any) -> SynthRunSpec:
+    """The smallest spec with these parts in place of its own; None removes one."""
+    raw = smallest_synth_run("any")["spec"] | parts
+    return SynthRunSpec.model_validate({key: value for key, value in raw.items() if value is not None})
+
+
+def run(status: SynthRunStatus | None = None, **parts: Any) -> Run:
+    """A run with a spec of these parts."""
+    return Run(IDENTITY, 1, being_deleted=False, spec=spec(**parts), status=status or SynthRunStatus())
+
+
+def planned(**status: Any) -> SynthRunStatus:
+    """The status of a run that has its plan."""
+    return SynthRunStatus(plan=PLAN, **status)
+
+
+def situation(
+    status: SynthRunStatus | None = None,
+    seen: Observed | None = None,
+    *,
+    endpoints: tuple[Endpoint, ...] = (ENDPOINT,),
+    prefixes: tuple[str, ...] = (),
+    now: datetime = NOW,
+    given: list[dict[str, Any]] | None = None,
+    **parts: Any,
+) -> Situation:
+    """What a rule is asked about; `endpoints` are those that answer, `given` those of the spec."""
+    if given is not None:
+        parts |= {"server": None, "endpoints": given}
+    return Situation(run(status, **parts), seen or Observed(), endpoints, prefixes, now)
+
+
+def pod(name: str = "pod", **fields: Any) -> ObservedPod:
+    """A pod that runs."""
+    base = ObservedPod(
+        name=name,
+        uid=f"uid-{name}",
+        ip="10.0.0.9",
+        created=NOW,
+        ended=False,
+        ready=True,
+        deleting=False,
+        disrupted=False,
+        started=True,
+        template_hash="t",
+        config_hash="c",
+        problem=None,
+        termination=None,
+    )
+    return replace(base, **fields)
+
+
+def ended_pod(
+    exit_code: int, message: TerminationMessage | None = None, text: str = "", **fields: Any
+) -> ObservedPod:
+    """A pod whose container ended so."""
+    termination = Termination(exit_code, "Completed" if exit_code == 0 else "Error", text, message)
+    return pod(ended=True, ready=False, termination=termination, **fields)
+
+
+def job(
+    *pods: ObservedPod, attempt: int = 0, state: JobState = JobState.ACTIVE, **fields: Any
+) -> ObservedJob:
+    """A Job with these pods."""
+    base = ObservedJob(
+        name="job",
+        uid=f"uid-job-{attempt}",
+        attempt=attempt,
+        state=state,
+        deleting=False,
+        created=NOW,
+        failed_pods=0,
+        verdict=None,
+        pods=pods,
+    )
+    return replace(base, **fields)
+
+
+def servers(*pods: ObservedPod, problem: Problem | None = None) -> ObservedServers:
+    """A Deployment with these pods."""
+    return ObservedServers(exists=True, pods=pods, problem=problem)
+
+
+def progress(done: int, state: WorkerState = WorkerState.RUNNING, **fields: Any) -> Progress:
+    """What a worker with so many records says."""
+    counted = RunProgress(done=done, ok=done, total=100, requests_per_second="1.1", eta="1m", in_flight=8)
+    return Progress(state=state, config_hash="c", progress=counted, **fields)

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from draftmill_api.v1alpha1.status import Attempts
+from draftmill_operator.decide.attempts import (
+    End,
+    Lost,
+    Refused,
+    Succeeded,
+    delay,
+    end_of,
+    record_failure,
+    remaining_delay,
+)
+from draftmill_operator.observe.types import JobState, ObservedJob, Problem
+from tests.support.played import refusal_message, worker_message
+from tests.unit.operator.builders import NOW, ended_pod, job, pod
+
+
+def case(name: str, *values: Any) -> Any:
+    return pytest.param(*values, id=name)
+
+
+@pytest.mark.parametrize(
+    ("worker", "expected"),
+    [
+        case("its pod runs", job(pod()), None),
+        case("its pod is being deleted", job(pod(deleting=True)), None),
+        case("it has no pod yet", job(), None),
+        case("Job complete", job(state=JobState.SUCCEEDED), Succeeded()),
+        case("exit 0, Job not told yet", job(ended_pod(0)), Succeeded()),
+        case(
+            "exit 2 with a sentence",
+            job(ended_pod(2, refusal_message("PreflightFailed", "ids differ"))),
+            Refused(Problem("PreflightFailed", "ids differ")),
+        ),
+        case(
+            "exit 2 without",
+            job(ended_pod(2, text="boot\nwrong key\n")),
+            Refused(Problem("ConfigurationError", "exit code 2: wrong key")),
+        ),
+        case("killed", job(ended_pod(137, text="")), Lost("exit code 137", counts=True)),
+        case("error with a log", job(ended_pod(1, text="a\nb")), Lost("exit code 1: b", counts=True)),
+        case("interrupted", job(ended_pod(75)), Lost("exit code 75", counts=False)),
+        case("drained", job(ended_pod(137, disrupted=True)), Lost("exit code 137", counts=False)),
+        case(
+            "evicted before it ran",
+            job(pod(ended=True, problem=Problem("Evicted", "low on memory"))),
+            Lost("Evicted: low on memory", counts=True),
+        ),
+        case("pod gone", job(failed_pods=1), Lost("its pod is gone", counts=True)),
+        case("Job being deleted", job(deleting=True), Lost("its Job was deleted", counts=False)),
+        case(
+            "Job gave up",
+            job(state=JobState.FAILED, verdict=Problem("BackoffLimitExceeded", "too many")),
+            Lost("too many", counts=True),
+        ),
+        case(
+            "the Job's own second pod runs",
+            job(ended_pod(1, name="a"), pod("b", created=NOW + timedelta(seconds=9)), failed_pods=1),
+            None,
+        ),
+    ],
+)
+def test_how_an_attempt_ended(worker: ObservedJob, expected: End | None) -> None:
+    assert end_of(worker) == expected
+
+
+def test_an_attempt_that_said_how_far_it_came_has_not_succeeded_by_that() -> None:
+    assert isinstance(end_of(job(ended_pod(75, worker_message(5, 100)))), Lost)
+
+
+COUNTED = Lost("exit code 137", counts=True)
+INTERRUPTED = Lost("exit code 75", counts=False)
+
+
+class Row(NamedTuple):
+    """Failures in a row and rows at the last one; rows now and the new end; what follows."""
+
+    same: int
+    before: int
+    accounted: int
+    end: Lost
+    same_after: int
+    delay: float
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        case("first failure at nothing", Row(0, 0, 0, COUNTED, 1, 2)),
+        case("killed after progress", Row(0, 0, 40, COUNTED, 0, 1)),
+        case("killed again, nothing new", Row(1, 40, 40, COUNTED, 2, 4)),
+        case("progress sets it back", Row(5, 40, 41, COUNTED, 0, 1)),
+        case("interrupted, nothing new", Row(2, 40, 40, INTERRUPTED, 2, 4)),
+        case("interrupted after progress", Row(2, 40, 50, INTERRUPTED, 0, 1)),
+        case("many", Row(30, 40, 40, COUNTED, 31, 60)),
+        case("an unknown count is no progress", Row(1, 40, 0, COUNTED, 2, 4)),
+    ],
+)
+def test_failures_without_progress_are_counted(row: Row) -> None:
+    attempts = Attempts(
+        count=3, without_progress=row.same, done_at_last_failure=row.before, last_failed_attempt=2
+    )
+    after = record_failure(attempts, 3, row.end, row.accounted, NOW)
+    assert after.without_progress == row.same_after
+    assert delay(after) == row.delay
+    assert after.last_failed_attempt == 3
+    assert after.done_at_last_failure == max(row.before, row.accounted)
+    assert after.last_failure == row.end.text
+
+
+def test_the_delay_runs_from_the_failure() -> None:
+    attempts = record_failure(Attempts(count=1), 1, COUNTED, 0, NOW)
+    assert remaining_delay(attempts, NOW) == 2
+    assert remaining_delay(attempts, NOW + timedelta(seconds=1)) == 1
+    assert remaining_delay(attempts, NOW + timedelta(seconds=5)) == 0
+    assert remaining_delay(Attempts(), NOW) == 0
