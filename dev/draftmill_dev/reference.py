@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from draftmill_api.crd import Schema
+from draftmill_api.crd import Schema, default_sentence
 from draftmill_api.names import GROUP, VERSION
 from draftmill_api.v1alpha1.mutability import Field, change_of
 from draftmill_api.v1alpha1.resources import Resource
@@ -118,7 +118,8 @@ def type_name(schema: Schema) -> str:
 def _cells(row: Row) -> tuple[str, str, str, str]:
     default = row.schema.get("default")
     shown = "" if default is None or default == {} else f"`{json.dumps(default)}`"
-    return (_field(row), type_name(row.schema), shown, row.schema.get("description", ""))
+    meaning = row.schema.get("description", "").removesuffix(default_sentence(default))
+    return (_field(row), type_name(row.schema), shown, meaning)
 
 
 def _without_default(row: Row) -> tuple[str, str, str]:

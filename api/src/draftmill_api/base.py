@@ -95,7 +95,7 @@ def _json_names(model: type[ApiModel], fields: tuple[str, ...]) -> list[str]:
 def _exactly_one_message(model: type[ApiModel]) -> str:
     *first, last = _json_names(model, model.EXACTLY_ONE_OF)
     name = model.__name__
-    noun = name.removesuffix("Spec") if name.endswith("Spec") else name.lower()
+    noun = name.removesuffix("Spec") if name.endswith("Spec") else name.removeprefix("Job").lower()
     return f"a {noun} needs exactly one of {', '.join(first)} and {last}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -111,6 +112,8 @@ def structural(schema: Schema, definitions: Mapping[str, Schema], *, with_defaul
     result: Schema = {key: source[key] for key in _KEPT if key in source}
     if not with_defaults or result.get("default") is None:
         result.pop("default", None)
+    elif "description" in result:
+        result["description"] += default_sentence(result["default"])
     if result.get("type") == "integer":
         result["format"] = "int64"
     if SENTENCE in source:
@@ -129,6 +132,11 @@ def structural(schema: Schema, definitions: Mapping[str, Schema], *, with_defaul
                 child["default"] = {}
             result["properties"][name] = child
     return result
+
+
+def default_sentence(value: Any) -> str:
+    """What a field's description says about its default, since `kubectl explain` shows descriptions alone."""
+    return f" Defaults to {value if isinstance(value, str) else json.dumps(value)}."
 
 
 def _has_defaults(schema: Schema) -> bool:
