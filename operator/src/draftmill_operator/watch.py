@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import kopf
 
@@ -16,6 +16,9 @@ from draftmill_operator.kube.resources import RESOURCES, selector_of
 from draftmill_operator.metrics import WATCH_EVENTS
 from draftmill_operator.observe.store import CHILD_KINDS, Kind, Object, Store, run_of_child
 from draftmill_operator.run import SYNTHRUN, RunKey
+
+# kopf would look up the user's name, which an image's numeric user has not.
+_IDENTITY: Final[Any] = "draftmill-operator"
 
 
 class WatchEndedError(Exception):
@@ -69,6 +72,7 @@ async def watch(
     await kopf.operator(
         registry=registry,
         settings=_settings(),
+        identity=_IDENTITY,
         standalone=True,
         clusterwide=not only,
         namespaces=only,
