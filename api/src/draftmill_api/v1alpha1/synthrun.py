@@ -201,6 +201,11 @@ class SynthRunSpec(ApiModel):
             "two datasets have the same name; each needs its own, which is the name of its folder",
         ),
         Rule(
+            "!has(self.endpoints) || self.endpoints.all(one, "
+            "self.endpoints.exists_one(other, other.name == one.name))",
+            "two endpoints have the same name; each needs its own, which the records carry",
+        ),
+        Rule(
             "!has(self.server) || !has(self.server.contextLength) || self.datasets.all(one, "
             "one.?sampling.?maxCompletionTokens.orValue(self.sampling.maxCompletionTokens) "
             "< self.server.contextLength)",
