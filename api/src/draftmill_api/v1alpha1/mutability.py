@@ -95,8 +95,10 @@ def _refusal(field: Field) -> Rule:
 def _is_same(path: str) -> str:
     """The field is absent on both sides or equal.
 
-    Equality skips unknown keys that its right side lacks, hence both directions. Optional selection (`?.`)
-    would be shorter, but the API server cannot bound its cost.
+    Equality skips keys outside the schema that its right side lacks, hence both directions. What remains
+    unseen is one such key exchanged for another, in chatTemplateKwargs alone; a generator keeps the arguments
+    it began with, and `run.json` refuses others. Optional selection (`?.`) would be shorter, but the API
+    server cannot bound its cost.
     """
     new, old = f"self.spec.{path}", f"oldSelf.spec.{path}"
     same = f"has({new}) == has({old}) && (!has({new}) || ({new} == {old} && {old} == {new}))"
