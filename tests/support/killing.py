@@ -1,4 +1,4 @@
-"""Kills the parts of a run at random moments, and measures how long the server then had nothing to do."""
+"""A run whose parts are killed at random moments, and how long its server then had nothing to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,42 @@ from typing import Any
 from tests.support.bed import Bed
 from tests.support.gpu_idle import BusyWatch
 from tests.support.kube import is_ready
+from tests.support.records_on_disk import assert_complete
 from tests.support.waiting import until
+
+IDLE_LIMIT = 20.0
+"""Seconds; two loaded cores start a Python process and send its first requests in less."""
+_ROWS = 40
+
+
+def run_through_kills(bed: Bed, name: str, seed: int) -> None:
+    """One run with servers of its own: generator killed three times, server once, operator twice.
+
+    Every row is there once, the status is right, and the server was idle for seconds only.
+    """
+    first, second = f"B1_{seed}", f"B2_{seed}"
+    run = bed.create_run(
+        name,
+        datasets=[
+            bed.dataset(first, bed.prompts(f"{name}-1.jsonl", _ROWS)),
+            bed.dataset(second, bed.prompts(f"{name}-2.jsonl", _ROWS), sampling={"temperature": "0"}),
+        ],
+        server=bed.server(gpus=8),
+        generation={"concurrency": 6},
+        sampling={"temperature": "0.8", "maxCompletionTokens": 48},
+    )
+
+    idle = Kills(bed, run, seed).carry_out(generator=3, server=1, operator=2)
+    status = bed.kube.wait_phase(run, "Succeeded", within=240)
+
+    assert_complete(bed.output(run), {first: _ROWS, second: _ROWS})
+    progress = status["progress"]
+    assert (progress["done"], progress["total"], progress["errors"]) == (2 * _ROWS, 2 * _ROWS, 0)
+    assert status["output"]["records"] == 2 * _ROWS
+    assert status["attempts"]["count"] == 4
+    until(lambda: not bed.kube.pods(run, "server"), 30, "the servers are gone")
+    print(f"idle after each kill, in seconds: {idle}")
+    assert max(idle) < IDLE_LIMIT
 
 
 class Kills:

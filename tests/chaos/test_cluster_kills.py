@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.support.bed import Bed
+from tests.support.killing import run_through_kills
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200)]
+
+
+@pytest.mark.parametrize("seed", range(101, 106))
+def test_every_row_is_there_once_whatever_is_killed_when(bed: Bed, seed: int) -> None:
+    run_through_kills(bed, f"killed-{seed}", seed)
+    bed.delete_all_runs()
