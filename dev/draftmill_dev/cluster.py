@@ -18,6 +18,33 @@ _STOP_SECONDS = 30
 
 
 @dataclass(frozen=True)
+class Network:
+    """The addresses of a cluster; what is not given is chosen from what is free.
+
+    Attributes:
+        pods: Addresses of pods.
+        services: Addresses of Services.
+        host: The link between host and node, a /30.
+        bridge: Name of the pods' bridge, inside the cluster's network namespace.
+    """
+
+    pods: str | None = None
+    services: str | None = None
+    host: str | None = None
+    bridge: str | None = None
+
+    def flags(self) -> list[str]:
+        """The flags of `draftmill-kube up` for what is given."""
+        chosen = {
+            "--pod-cidr": self.pods,
+            "--service-cidr": self.services,
+            "--host-cidr": self.host,
+            "--bridge": self.bridge,
+        }
+        return [word for flag, value in chosen.items() if value is not None for word in (flag, value)]
+
+
+@dataclass(frozen=True)
 class Cluster:
     """A cluster that runs.
 
@@ -88,24 +115,13 @@ class ControlPlane:
         return self.state / "audit.log"
 
 
-def up(
-    name: str = DEFAULT_NAME,
-    *,
-    state: Path | None = None,
-    pod_cidr: str | None = None,
-    service_cidr: str | None = None,
-    host_cidr: str | None = None,
-    bridge: str | None = None,
-) -> Cluster:
+def up(name: str = DEFAULT_NAME, *, state: Path | None = None, network: Network | None = None) -> Cluster:
     """Starts a cluster, repairs it, or finds it healthy.
 
     Args:
         name: The cluster's name.
         state: Folder of its state; /var/lib/draftmill/<name> unless given.
-        pod_cidr: Addresses of pods; a free range unless given.
-        service_cidr: Addresses of Services; a free range unless given.
-        host_cidr: The link between host and node, a /30; a free range unless given.
-        bridge: Name of the pods' bridge.
+        network: Its addresses, where they matter.
 
     Raises:
         DevError: The machine lacks something, or the cluster did not become healthy.
@@ -119,11 +135,8 @@ def up(
     with console.step("Kubernetes, CoreDNS and Helm") as step:
         step.note("built from source the first time, about 8 minutes on 2 cores")
         programs = binaries.everything()
-    flags = {
-        "--pod-cidr": pod_cidr, "--service-cidr": service_cidr, "--host-cidr": host_cidr, "--bridge": bridge,
-    }  # fmt: skip
     command = [str(programs.kube), "up", "--name", name, "--state-dir", str(folder)]
-    command += [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+    command += (network or Network()).flags()
     command += [word for image in programs.images for word in ("--image", str(image))]
     with console.step(f"Cluster {name}"):
         _run(command)

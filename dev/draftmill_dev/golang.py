@@ -31,12 +31,21 @@ class Go:
         self, folder: Path, package: str, output: Path, *, module: Path, ldflags: str = "-s -w"
     ) -> None:
         """Builds a static program from a package of a local module."""
-        command = [self.program, "build", "-trimpath", "-ldflags", ldflags, "-o", output, package]
+        command: list[str | Path] = [
+            self.program,
+            "build",
+            "-trimpath",
+            "-ldflags",
+            ldflags,
+            "-o",
+            output,
+            package,
+        ]
         cache.run(command, folder, env=_environment(), cwd=module)
 
     def install(self, folder: Path, package: str) -> None:
         """Builds a static program `package@version` from the module proxy into `folder`."""
-        command = [self.program, "install", "-trimpath", "-ldflags", "-s -w", package]
+        command: list[str | Path] = [self.program, "install", "-trimpath", "-ldflags", "-s -w", package]
         cache.run(command, folder, env={**_environment(), "GOBIN": str(folder)}, cwd=folder)
 
 

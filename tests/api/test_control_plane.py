@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kubernetes import client, config
@@ -29,13 +30,13 @@ with cluster.control_plane(Path(sys.argv[1])) as plane:
 """
 
 
-def core(plane: ControlPlane) -> client.CoreV1Api:
+def core(plane: ControlPlane) -> Any:
     settings = client.Configuration()
     config.load_kube_config(str(plane.kubeconfig), client_configuration=settings)
     return client.CoreV1Api(client.ApiClient(settings))
 
 
-def config_map(name: str, owner: client.V1ConfigMap | None = None) -> client.V1ConfigMap:
+def config_map(name: str, owner: Any = None) -> Any:
     metadata = client.V1ObjectMeta(name=name)
     if owner is not None:
         reference = client.V1OwnerReference(

@@ -10,5 +10,7 @@ from draftmill_dev import cluster
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares `--name` and `--state-dir`."""
-    parser.add_argument("--name", default=cluster.DEFAULT_NAME, help="name of the cluster (default: %(default)s)")
+    parser.add_argument(
+        "--name", default=cluster.DEFAULT_NAME, help="name of the cluster (default: %(default)s)"
+    )
     parser.add_argument("--state-dir", type=Path, help=f"its folder (default: {cluster.STATES}/<name>)")

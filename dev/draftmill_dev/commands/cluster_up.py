@@ -19,14 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Starts the cluster and says how to use it."""
-    running = cluster.up(
-        options.name,
-        state=options.state_dir,
-        pod_cidr=options.pod_cidr,
-        service_cidr=options.service_cidr,
-        host_cidr=options.host_cidr,
-        bridge=options.bridge,
-    )
+    network = cluster.Network(options.pod_cidr, options.service_cidr, options.host_cidr, options.bridge)
+    running = cluster.up(options.name, state=options.state_dir, network=network)
     console.say()
     console.say("The cluster runs. To use it:")
     console.say(f"    export KUBECONFIG={running.kubeconfig}")

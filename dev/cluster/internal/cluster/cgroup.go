@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,6 +97,28 @@ func createUnified(name string) error {
 		}
 	}
 	return nil
+}
+
+// processesBelow are the processes in the groups of a cluster's pods, as numbered where it is called.
+func processesBelow(name string) []int {
+	root := filepath.Join(cgroupMount, name)
+	if !isUnified() {
+		root = filepath.Join(cgroupMount, "pids", name)
+	}
+	var found []int
+	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "cgroup.procs" {
+			return nil // a group that went away has no processes
+		}
+		pids, _ := os.ReadFile(path)
+		for _, word := range strings.Fields(string(pids)) {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+				found = append(found, pid)
+			}
+		}
+		return nil
+	})
+	return found
 }
 
 // removeCgroups removes the groups of a cluster whose processes are gone.

@@ -8,14 +8,13 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 )
 
-// stopGrace is how long parts and pods may take to end on their own.
+// stopGrace is how long pods may take to end on their own.
 const stopGrace = 8 * time.Second
 
 // Init is the first process of a cluster's namespaces. It waits until its
@@ -59,7 +58,7 @@ func runNode(s state) error {
 	}
 	<-stopping.Done()
 	log.Print("stopping")
-	endOthers()
+	endPods(node.config.cgroup())
 	return nil
 }
 
@@ -103,16 +102,13 @@ func (n node) controlPlane() controlPlane {
 	}
 }
 
-// endOthers asks every process of the PID namespace to end. The kernel kills
-// the rest when this one does.
-func endOthers() {
-	if err := syscall.Kill(-1, syscall.SIGTERM); err != nil {
-		log.Print(err)
+// endPods asks the processes of all pods to end and waits for them. The kernel
+// ends whatever is left, the parts among it, when this process does.
+func endPods(cgroup string) {
+	for _, pid := range processesBelow(cgroup) {
+		_ = syscall.Kill(pid, syscall.SIGTERM) // fails only when it has just ended
 	}
-	waitUntil(stopGrace, func() bool {
-		others, err := filepath.Glob("/proc/[0-9]*")
-		return err == nil && len(others) <= 1
-	})
+	waitUntil(stopGrace, func() bool { return len(processesBelow(cgroup)) == 0 })
 }
 
 // waitFor repeats attempt until it succeeds or ctx ends.

@@ -31,6 +31,9 @@ func runControlPlane(args []string) error {
 	if *folder == "" {
 		return errors.New("--state-dir is missing")
 	}
+	if socket := state(*folder).etcdSocket(); len(socket) > longestSocket {
+		return fmt.Errorf("the path %s is too long for a socket: choose a shorter --state-dir", socket)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	go func() {

@@ -20,6 +20,8 @@ const (
 	defaultName   = "demo"
 	defaultBridge = "draftmill0"
 	startLimit    = 3 * time.Minute
+	// The kernel's limit for the path of a socket, with room for containerd's suffix.
+	longestSocket = 90
 	// A name is part of interface, cgroup and host names.
 	longestName = 40
 )
@@ -56,22 +58,31 @@ func up(args []string) error {
 	} else if err := options.wanted.agreesWith(found.Config); err != nil {
 		return err
 	}
-	if !found.Supervisor.alive() {
-		if err := start(options.state, found); err != nil {
+	if found.Supervisor.alive() {
+		err := bringToHealth(options, *found)
+		// A supervisor that was killed counts as alive until the last of its processes is gone.
+		if found.Supervisor.alive() {
 			return err
 		}
 	}
-	node := node{config: found.Config, state: options.state}
+	if err := start(options.state, found); err != nil {
+		return err
+	}
+	return bringToHealth(options, *found)
+}
+
+func bringToHealth(options upOptions, r record) error {
+	node := node{config: r.Config, state: options.state}
 	client, err := newClient(options.state.kubeconfig())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	if node.healthy(ctx, found.Supervisor, client) == nil {
+	if node.healthy(ctx, r.Supervisor, client) == nil {
 		return nil
 	}
-	return node.complete(ctx, found.Supervisor, client, options.images)
+	return node.complete(ctx, r.Supervisor, client, options.images)
 }
 
 func parseUp(args []string) (upOptions, error) {
@@ -94,6 +105,9 @@ func parseUp(args []string) (upOptions, error) {
 		return options, fmt.Errorf("the name %s is too long: at most %d characters", options.wanted.Name, longestName)
 	}
 	options.state = folder(options.wanted.Name)
+	if socket := options.state.etcdSocket(); len(socket) > longestSocket {
+		return options, fmt.Errorf("the path %s is too long for a socket: choose a shorter --state-dir", socket)
+	}
 	return options, nil
 }
 

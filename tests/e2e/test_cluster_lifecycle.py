@@ -1,0 +1,258 @@
+"""Starting, repairing and stopping the local Kubernetes, on a cluster of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+
+from draftmill_dev import cache, cluster, venvs
+from draftmill_dev.cluster import Cluster, Network
+from draftmill_dev.errors import DevError
+from draftmill_dev.kubectl import Kubectl
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+NAME = "draftmill-life"
+BRIDGE = "lifebridge"
+NETWORK = Network(pods="10.251.128.0/20", services="10.251.0.0/20", host="10.251.255.252/30", bridge=BRIDGE)
+ALREADY_RUNNING_WITHIN = 2.0
+KERNEL_SETTINGS = (
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "net/ipv4/ip_forward",
+)
+PAUSE = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "pause"},
+    "spec": {"containers": [{"name": "pause", "image": "draftmill.dev/pause:1", "imagePullPolicy": "Never"}]},
+}
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a cluster might leave on a machine."""
+
+    links: frozenset[str]
+    routes: frozenset[str]
+    mounts: frozenset[str]
+    cgroups: frozenset[str]
+    firewall: frozenset[str]
+    named_namespaces: frozenset[str]
+    kernel_settings: frozenset[str]
+
+    def new_since(self, before: Traces) -> dict[str, frozenset[str]]:
+        return {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
+
+
+def look() -> Traces:
+    settings = {f"{name}={Path('/proc/sys', name).read_text().strip()}" for name in KERNEL_SETTINGS}
+    mounts = {line for line in Path("/proc/mounts").read_text().splitlines() if NAME in line}
+    cgroups = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{NAME}*")}
+    rules = {line for line in output("iptables-save").splitlines() if line.startswith("-")}
+    namespaces = Path("/run/netns")
+    return Traces(
+        links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
+        routes=frozenset(output("ip", "route").splitlines()),
+        mounts=frozenset(mounts),
+        cgroups=frozenset(cgroups),
+        firewall=frozenset(rules),
+        named_namespaces=frozenset(path.name for path in namespaces.iterdir())
+        if namespaces.exists()
+        else frozenset(),
+        kernel_settings=frozenset(settings),
+    )
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def up() -> Cluster:
+    return cluster.up(NAME, network=NETWORK)
+
+
+@pytest.fixture(scope="module")
+def before() -> Traces:
+    output("iptables-save")  # makes the kernel's empty tables, which are no trace of a cluster
+    return look()
+
+
+@pytest.fixture(scope="module")
+def alive(before: Traces) -> Iterator[Cluster]:
+    with cache.lock(f"cluster-{NAME}"):
+        cluster.down(NAME, purge=True)
+        try:
+            yield up()
+        finally:
+            cluster.down(NAME, purge=True)
+
+
+@pytest.fixture(scope="module")
+def kubectl(alive: Cluster) -> Kubectl:
+    return Kubectl(alive.programs.kubectl, alive.programs.helm, alive.kubeconfig, "default")
+
+
+@pytest.fixture
+def paused(kubectl: Kubectl) -> str:
+    kubectl.apply([PAUSE])
+    kubectl.run("wait", "--for=condition=Ready", "--timeout=60s", "pod/pause")
+    return "pod/pause"
+
+
+def supervisor(alive: Cluster) -> int:
+    return int(json.loads((alive.state / "cluster.json").read_text())["supervisor"]["pid"])
+
+
+def parts(alive: Cluster) -> dict[str, int]:
+    """Program name of each process right below the supervisor, and its id."""
+    found = {}
+    pids = " ".join(path.read_text() for path in Path(f"/proc/{supervisor(alive)}/task").glob("*/children"))
+    for pid in pids.split():
+        program = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[0]
+        found[Path(program).name] = int(pid)
+    return found
+
+
+def members(namespace: str, inode: int) -> list[int]:
+    """Processes in a namespace of a kind."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "ns" / namespace).stat().st_ino == inode:
+                found.append(int(process.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or not for root's eyes
+            continue
+    return found
+
+
+def namespaces_of(pid: int) -> dict[str, int]:
+    return {kind: Path(f"/proc/{pid}/ns/{kind}").stat().st_ino for kind in ("pid", "net", "mnt")}
+
+
+def in_namespaces(namespaces: list[dict[str, int]]) -> list[int]:
+    return [pid for kinds in namespaces for kind, inode in kinds.items() for pid in members(kind, inode)]
+
+
+def pod_processes() -> list[int]:
+    hierarchies = [path for path in Path("/sys/fs/cgroup").glob(f"**/draftmill-{NAME}") if path.is_dir()]
+    files = [file for path in hierarchies for file in path.rglob("cgroup.procs")]
+    return sorted({int(pid) for file in files for pid in file.read_text().split()})
+
+
+def restarts(kubectl: Kubectl, pod: str) -> int:
+    count = kubectl.run("get", pod, "--output=jsonpath={.status.containerStatuses[0].restartCount}")
+    return int(count or 0)
+
+
+def test_starting_a_running_cluster_does_nothing_and_takes_no_time(alive: Cluster) -> None:
+    running = parts(alive)
+    began = time.monotonic()
+    up()
+    assert time.monotonic() - began < ALREADY_RUNNING_WITHIN
+    assert parts(alive) == running
+
+
+def test_ranges_of_a_running_cluster_do_not_change_silently(alive: Cluster) -> None:
+    with pytest.raises(
+        DevError, match=r"has the range 10\.251\.128\.0/20 for pods, not 10\.252\.0\.0/20: stop it first"
+    ):
+        cluster.up(NAME, network=Network(pods="10.252.0.0/20", bridge=BRIDGE))
+
+
+def test_ranges_in_use_are_refused(alive: Cluster) -> None:
+    with pytest.raises(
+        DevError, match=r"the address range 10\.251\.128\.0/24 overlaps 10\.251\.128\.0/20, which is in use"
+    ):
+        cluster.up("draftmill-clash", network=Network(pods="10.251.128.0/24"))
+    cluster.down("draftmill-clash", purge=True)
+
+
+def test_the_bridge_has_the_name_that_was_asked_for(alive: Cluster, paused: str) -> None:
+    interfaces = output("nsenter", "--target", str(supervisor(alive)), "--net", "ip", "-brief", "link")
+    assert BRIDGE in interfaces
+    assert not Path("/sys/class/net", BRIDGE).exists()
+
+
+@pytest.mark.parametrize("part", ["etcd", "kube-apiserver", "containerd", "kubelet", "kube-proxy"])
+def test_a_killed_part_comes_back(alive: Cluster, part: str) -> None:
+    killed = parts(alive)[part]
+    os.kill(killed, signal.SIGKILL)
+    up()
+    assert parts(alive)[part] != killed
+
+
+def test_after_killing_everything_another_clone_repairs_it(
+    alive: Cluster, kubectl: Kubectl, paused: str, tmp_path: Path
+) -> None:
+    restarted = restarts(kubectl, paused)
+    before_kill = pod_processes()
+    namespaces = namespaces_of(supervisor(alive))
+    for pid in {*members("pid", namespaces["pid"]), *before_kill}:
+        with_no_error_if_gone(pid)
+
+    for folder in ("dev", "requirements"):
+        shutil.copytree(venvs.REPOSITORY / folder, tmp_path / folder)
+    command = [sys.executable, "-m", "draftmill_dev", "cluster-up", "--name", NAME, "--bridge", BRIDGE]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path / "dev")})
+
+    until(lambda: restarts(kubectl, paused) > restarted, 60, "the pod to run again")
+    assert set(pod_processes()).isdisjoint(before_kill)
+    until(
+        lambda: not members("net", namespaces["net"]), 10, "the dead cluster's network namespace to be empty"
+    )
+
+
+def with_no_error_if_gone(pid: int) -> None:
+    """Kills a process that may have ended with the one before it."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def test_stopping_leaves_nothing_but_the_volumes(alive: Cluster, before: Traces, paused: str) -> None:
+    written = alive.volumes / "data" / "kept.txt"
+    written.parent.mkdir(parents=True)
+    written.write_text("kept")
+    namespaces = [namespaces_of(pid) for pid in {supervisor(alive), *pod_processes()}]
+    during = look().new_since(before)
+    assert during["links"]
+    assert during["cgroups"]
+    assert not during["mounts"]
+    assert not during["firewall"]
+    assert not during["kernel_settings"]
+
+    cluster.down(NAME)
+
+    after = look().new_since(before)
+    for kind, new in during.items():
+        assert not new & after[kind], f"{kind} left behind"
+    # A process that has ended is listed until the machine's init has taken notice.
+    until(lambda: not in_namespaces(namespaces), 10, "the cluster's namespaces to be empty")
+    assert [path.name for path in alive.state.iterdir()] == ["volumes"]
+    assert written.read_text() == "kept"
+
+    cluster.down(NAME, purge=True)
+    assert not alive.state.exists()
+
+
+def test_stopping_a_stopped_cluster_is_harmless(alive: Cluster) -> None:
+    cluster.down(NAME)
+    cluster.down(NAME)
+    with pytest.raises(DevError, match="is not running"):
+        cluster.status(NAME)
