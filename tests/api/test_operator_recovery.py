@@ -46,7 +46,8 @@ def test_a_worker_pod_deleted_by_hand_is_followed_by_the_next_attempt(bed: Bed) 
     run.to_running()
     pod = run.pod("worker")
     bed.kube.core.delete_namespaced_pod(pod.metadata.name, bed.kube.namespace)
-    until(lambda: _other_worker(run, pod), 10, "a second attempt")
+    second = until(lambda: _other_worker(run, pod), 6, "a second attempt")
+    assert second.metadata.labels[names.LABEL_ATTEMPT] == "2"
 
 
 def test_a_worker_job_deleted_by_hand_is_followed_by_the_next_attempt(bed: Bed) -> None:

@@ -145,10 +145,12 @@ class Player:
             containerStatuses=[_container(pod, {"terminated": terminated}, ready=False)],
         )
 
-    def wait_with(self, pod: Any, reason: str, message: str, **last: Any) -> None:
+    def wait_with(
+        self, pod: Any, reason: str, message: str = "", *, last: dict[str, Any] | None = None
+    ) -> None:
         """The container of a pod waits for a reason; `last` is how it ended before."""
         status = _container(pod, {"waiting": {"reason": reason, "message": message}}, ready=False)
-        if last:
+        if last is not None:
             status |= {"lastState": {"terminated": last}, "restartCount": 3}
         self.set_status(pod, phase="Pending", containerStatuses=[status])
 

@@ -34,7 +34,7 @@ def silent_objects(seen: Observed) -> Iterator[Silent]:
     """Jobs without a pod and pods without a container, that give no reason of their own."""
     jobs = [job for job in (seen.plan, seen.finish, *seen.workers) if job is not None and _is_active(job)]
     for job in jobs:
-        if not job.pods and not job.failed_pods:
+        if not (job.pods or job.failed_pods or job.lost_pod):
             yield Silent(job.uid, job.created, JOB_PATIENCE)
     for pod in (*seen.servers.pods, *(pod for job in jobs for pod in job.live_pods)):
         if _is_silent(pod):

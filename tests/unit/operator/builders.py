@@ -110,6 +110,7 @@ def job(
         deleting=False,
         created=NOW,
         failed_pods=0,
+        lost_pod=False,
         verdict=None,
         pods=pods,
     )

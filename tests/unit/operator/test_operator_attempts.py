@@ -52,6 +52,7 @@ def case(name: str, *values: Any) -> Any:
             job(pod(ended=True, problem=Problem("Evicted", "low on memory"))),
             Lost("Evicted: low on memory", counts=True),
         ),
+        case("pod seen to vanish", job(lost_pod=True), Lost("its pod is gone", counts=True)),
         case("pod gone", job(failed_pods=1), Lost("its pod is gone", counts=True)),
         case("Job being deleted", job(deleting=True), Lost("its Job was deleted", counts=False)),
         case(

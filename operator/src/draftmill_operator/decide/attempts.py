@@ -56,7 +56,7 @@ def end_of(job: ObservedJob) -> End | None:
         return Lost("its Job was deleted", counts=False)
     if job.youngest_pod is not None:
         return _end_of_pod(job.youngest_pod)
-    if job.state is JobState.FAILED or job.failed_pods:
+    if job.state is JobState.FAILED or job.failed_pods or job.lost_pod:
         return Lost(job.verdict.message if job.verdict else "its pod is gone", counts=True)
     return None
 

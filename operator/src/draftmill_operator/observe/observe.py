@@ -41,7 +41,9 @@ def observe(
         DefaultsUnreadableError: the ConfigMap with the frozen defaults was changed by someone else.
     """
     pods = list(store.children(Kind.POD, run.uid))
-    jobs = [_job(raw, pods, findings) for raw in _owned(store, Kind.JOB, run) if _role(raw) in _JOB_ROLES]
+    jobs = [
+        _job(raw, store, pods, findings) for raw in _owned(store, Kind.JOB, run) if _role(raw) in _JOB_ROLES
+    ]
     by_role = {
         role: [job for role_of_job, job in jobs if role_of_job is role]
         for role in (Role.PLAN, Role.WORKER, Role.FINISH)
@@ -73,7 +75,7 @@ def _role(raw: dict[str, Any]) -> Role | None:
 
 
 def _job(
-    raw: dict[str, Any], pods: list[dict[str, Any]], findings: Mapping[str, Problem]
+    raw: dict[str, Any], store: Store, pods: list[dict[str, Any]], findings: Mapping[str, Problem]
 ) -> tuple[Role | None, ObservedJob]:
     metadata, status = raw["metadata"], raw.get("status") or {}
     conditions = {item["type"]: item for item in status.get("conditions") or [] if item["status"] == "True"}
@@ -91,6 +93,7 @@ def _job(
         deleting="deletionTimestamp" in metadata,
         created=parse_time(metadata["creationTimestamp"]),
         failed_pods=status.get("failed", 0),
+        lost_pod=store.has_lost_a_pod(metadata["uid"]),
         verdict=Problem(failed.get("reason", ""), failed.get("message", "")) if failed else None,
         pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
         problem=findings.get(metadata["uid"]),

@@ -33,6 +33,7 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {kind: {} for kind in Kind}
         self._by_run: dict[tuple[str, Kind], set[tuple[str, str]]] = defaultdict(set)
+        self._bereft: set[str] = set()
 
     def put(self, kind: Kind, raw: Object) -> bool:
         """Take a version of an object; False if it is no newer than the known one."""
@@ -54,7 +55,14 @@ class Store:
             return False
         self._unlink(kind, known)
         del self._objects[kind][where]
+        self._bereft.discard(known["metadata"]["uid"])
+        if kind is Kind.POD:
+            self._bereft.add(controller_uid(known) or "")
         return True
+
+    def has_lost_a_pod(self, uid: str) -> bool:
+        """Whether a pod of this owner was seen to vanish: the Job controller does not count every one."""
+        return uid in self._bereft
 
     def run(self, key: RunKey) -> Object | None:
         """The run of that name."""

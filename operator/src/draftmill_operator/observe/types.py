@@ -90,6 +90,8 @@ class ObservedJob:
     created: datetime
     failed_pods: int
     """Pods that the Job controller has counted as failed."""
+    lost_pod: bool
+    """A pod of it was seen to vanish."""
     verdict: Problem | None
     """Why the Job controller gave up."""
     pods: tuple[ObservedPod, ...] = ()

@@ -1,0 +1,171 @@
+"""How little the operator writes, and that it leaves alone what it should."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.api.operator_bed import Bed
+from tests.support.played import (
+    answer,
+    finish_message,
+    plan_message,
+    progress_server,
+    worker_message,
+)
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.api
+
+
+def whole_run(bed: Bed, name: str) -> None:
+    run = bed.create(name)
+    run.to_running()
+    run.end("worker", message=worker_message(100, 100))
+    run.end("finish", message=finish_message(100))
+    bed.kube.wait_phase(name, "Succeeded", within=10)
+    until(lambda: not bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items, 10, "no servers")
+
+
+def test_a_whole_run_costs_a_handful_of_writes_and_idling_none(bed: Bed) -> None:
+    whole_run(bed, "cheap")
+    lease = _lease(bed)
+    until(lambda: _lease(bed) != lease, 10, "the lease is renewed")
+    writes = Counter(
+        (line["verb"], line["objectRef"]["resource"], line["objectRef"].get("subresource", ""))
+        for line in bed.writes()
+    )
+    assert writes["patch", "jobs", ""] == 3
+    assert writes["patch", "deployments", ""] == 1
+    assert writes["patch", "configmaps", ""] <= 4
+    assert writes["patch", "synthruns", "status"] <= 10
+    assert not [key for key in writes if key[1:] == ("synthruns", "")], "neither spec nor metadata"
+
+    before = len(bed.writes())
+    start = time.monotonic()
+    until(lambda: time.monotonic() - start > 12, 20, "a while")
+    assert len(bed.writes()) == before
+
+
+def test_nothing_of_the_run_but_its_status_is_touched(bed: Bed) -> None:
+    run = bed.create("pristine")
+    before = _pristine(bed, "pristine")
+    run.end("plan", message=plan_message(100))
+    bed.kube.wait_phase("pristine", "Starting", within=10)
+    assert _pristine(bed, "pristine") == before
+
+
+def test_progress_alone_is_written_at_most_every_five_seconds(bed: Bed) -> None:
+    run = bed.create("chatty")
+    run.end("plan", message=plan_message(1000))
+    run.make_ready("server")
+    with progress_server(answer(1, 1000)) as progress:
+        run.make_ready("worker", progress.address)
+        bed.kube.wait_phase("chatty", "Running", within=10)
+        before = _status_writes(bed)
+        start = time.monotonic()
+        while time.monotonic() - start < 11:
+            progress.answer = answer(2 + int((time.monotonic() - start) * 10), 1000)
+            until(lambda: True, 1, "nothing")
+        assert 1 <= _status_writes(bed) - before <= 3
+
+
+def test_rates_without_counts_are_not_written(bed: Bed) -> None:
+    run = bed.create("rates")
+    run.end("plan", message=plan_message(1000))
+    run.make_ready("server")
+    with progress_server(answer(1, 1000)) as progress:
+        run.make_ready("worker", progress.address)
+        bed.kube.wait("rates", lambda s: s.get("progress", {}).get("done") == 1, within=10)
+        until(lambda: bed.condition("rates", "ServersReady").get("status") == "True", 5, "calm")
+        before = _status_writes(bed)
+        other = answer(1, 1000)
+        progress.answer = other.model_copy(
+            update={"progress": other.progress.model_copy(update={"requests_per_second": "9.9"})}
+        )
+        start = time.monotonic()
+        until(lambda: time.monotonic() - start > 7, 10, "a while")
+        assert _status_writes(bed) == before
+
+
+def test_a_new_operator_with_other_defaults_leaves_a_running_run_as_it_is(bed: Bed) -> None:
+    run = bed.create("frozen")
+    run.to_running()
+    (deployment,) = bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items
+    bed.operator.stop()
+    bed.operator.configure(
+        jobImage="registry.example/draftmill-jobs:next",
+        podDefaults={"server": {"env": [{"name": "NEW", "value": "1"}]}, "job": {}},
+    )
+    bed.operator.start()
+    run.end("worker", message=worker_message(100, 100))
+    finish = run.pod("finish")
+    assert finish.spec.containers[0].image.endswith(":test")
+    run.end("finish", message=finish_message(100))
+    status = bed.kube.wait_phase("frozen", "Succeeded", within=10)
+    assert status["attempts"]["count"] == 1
+    assert deployment.metadata.generation == 1
+
+    other = bed.create("thawed")
+    assert other.pod("plan").spec.containers[0].image.endswith(":next")
+
+
+def test_replicas_follow_the_spec_and_not_a_hand(bed: Bed) -> None:
+    run = bed.create("scaled")
+    run.to_running()
+    (deployment,) = bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items
+    name = deployment.metadata.name
+    bed.kube.apps.patch_namespaced_deployment(name, bed.kube.namespace, {"spec": {"replicas": 3}})
+    until(lambda: _replicas(bed, name) == 1, 10, "one replica again")
+    bed.kube.patch_run("scaled", {"spec": {"server": {"replicas": 2}}})
+    until(lambda: _replicas(bed, name) == 2, 10, "two replicas")
+    until(lambda: bed.kube.status("scaled")["servers"]["summary"] == "1/2", 10, "1/2")
+    assert bed.condition("scaled", "ServersReady")["reason"] == "PartlyReady"
+
+
+def test_a_deleted_run_takes_all_its_children_with_it(bed: Bed) -> None:
+    run = bed.create("goner")
+    run.to_running()
+    bed.kube.delete_run("goner")
+    until(lambda: bed.kube.run("goner") is None, 10, "the run is gone")
+    until(lambda: bed.kube.children("goner") == [], 30, lambda: str(bed.kube.children("goner")))
+
+
+def test_a_recreated_run_of_the_same_name_starts_anew(bed: Bed) -> None:
+    run = bed.create("again")
+    run.end("plan", message=plan_message(7))
+    bed.kube.wait("again", lambda s: s.get("plan"), within=10)
+    bed.kube.delete_run("again")
+    until(lambda: bed.kube.run("again") is None, 10, "the run is gone")
+    run = bed.create("again")
+    bed.kube.wait_phase("again", "Planning", within=30)
+    run.end("plan", message=plan_message(8))
+    status = bed.kube.wait("again", lambda s: s.get("plan"), within=10)
+    assert status["plan"]["rows"] == 8
+
+
+def _pristine(bed: Bed, name: str) -> Any:
+    run = bed.kube.run(name)
+    assert run is not None
+    metadata = {k: v for k, v in run["metadata"].items() if k not in {"managedFields", "resourceVersion"}}
+    return json.dumps([run["spec"], metadata], sort_keys=True)
+
+
+def _status_writes(bed: Bed) -> int:
+    return sum(line["objectRef"].get("subresource") == "status" for line in bed.writes())
+
+
+def _replicas(bed: Bed, name: str) -> int:
+    deployment = bed.kube.apps.read_namespaced_deployment(name, bed.kube.namespace)
+    return int(deployment.spec.replicas)
+
+
+def _lease(bed: Bed) -> Any:
+    from kubernetes import client
+
+    leases = client.CoordinationV1Api(bed.kube.api)
+    return leases.read_namespaced_lease("draftmill-operator", bed.kube.namespace).spec.renew_time

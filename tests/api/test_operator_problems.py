@@ -1,0 +1,183 @@
+"""What keeps a run from going on is in its conditions within seconds, in the words of who found it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from tests.api.operator_bed import Bed
+from tests.support.played import plan_message, refusal_message
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.api
+
+GIVEN = [{"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}]
+
+
+def quota(bed: Bed, **hard: str) -> None:
+    bed.kube.core.create_namespaced_resource_quota(
+        bed.kube.namespace,
+        client.V1ResourceQuota(
+            metadata=client.V1ObjectMeta(name="tight"), spec=client.V1ResourceQuotaSpec(hard=hard)
+        ),
+    )
+    until(
+        lambda: bed.kube.core.read_namespaced_resource_quota("tight", bed.kube.namespace).status.hard,
+        10,
+        "the quota is in force",
+    )
+
+
+def lift_quota(bed: Bed) -> None:
+    bed.kube.core.delete_namespaced_resource_quota("tight", bed.kube.namespace)
+
+
+def test_an_image_that_cannot_be_pulled(bed: Bed) -> None:
+    run = bed.create("image")
+    run.end("plan", message=plan_message(100))
+    run.wait_with(run.pod("server"), "ImagePullBackOff", 'Back-off pulling image "lmsysorg/sglang:v0"')
+    condition = bed.wait_condition("image", "ServersReady", "False", "ImagePullBackOff")
+    assert "Back-off pulling image" in condition["message"]
+    assert bed.kube.status("image")["reason"] == "ImagePullBackOff"
+
+
+def test_a_pod_that_cannot_be_scheduled(bed: Bed) -> None:
+    words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    run = bed.create("scheduled")
+    run.end("plan", message=plan_message(100))
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    run.set_status(run.pod("server"), conditions=[unschedulable])
+    condition = bed.wait_condition("scheduled", "ServersReady", "False", "Unschedulable")
+    assert words in condition["message"]
+    assert bed.kube.status("scheduled")["message"] == words
+
+
+def test_a_server_that_crashes_again_and_again(bed: Bed) -> None:
+    run = bed.create("crashing")
+    run.end("plan", message=plan_message(100))
+    run.wait_with(
+        run.pod("server"),
+        "CrashLoopBackOff",
+        "back-off 10s restarting failed container",
+        last={
+            "exitCode": 1,
+            "reason": "Error",
+            "message": "Loading weights\nRuntimeError: CUDA out of memory\n",
+        },
+    )
+    bed.wait_condition("crashing", "ServersReady", "False", "CrashLoopBackOff")
+    assert bed.kube.status("crashing")["message"] == "exit code 1: RuntimeError: CUDA out of memory"
+
+
+def test_a_plan_that_refuses(bed: Bed) -> None:
+    run = bed.create("refused")
+    run.end("plan", exit_code=2, message=refusal_message("ModelNotFound", "/models/kimi has no config.json"))
+    status = bed.kube.wait("refused", lambda s: s.get("phase") == "Failed", within=10)
+    assert (status["reason"], status["message"]) == ("ModelNotFound", "/models/kimi has no config.json")
+    assert bed.condition("refused", "Failed")["status"] == "True"
+    assert len(run.jobs("plan")) == 1, "its log stays"
+
+
+def test_pods_that_a_quota_refuses(bed: Bed) -> None:
+    quota(bed, pods="0")
+    run = bed.create("quota")
+    condition = bed.wait_condition("quota", "Planned", "False", "FailedCreate")
+    assert "exceeded quota: tight" in condition["message"]
+    lift_quota(bed)
+    run.pod("plan", within=40)
+
+
+def test_servers_that_a_quota_refuses(bed: Bed) -> None:
+    run = bed.create("serverquota")
+    run.pod("plan")
+    quota(bed, **{"requests.nvidia.com/gpu": "4"})
+    run.end("plan", message=plan_message(100))
+    condition = bed.wait_condition("serverquota", "ServersReady", "False", "FailedCreate")
+    assert "exceeded quota: tight" in condition["message"]
+
+
+def test_jobs_that_a_quota_refuses(bed: Bed) -> None:
+    quota(bed, **{"count/jobs.batch": "0"})
+    run = bed.create("jobquota")
+    condition = bed.wait_condition("jobquota", "Progressing", "False", "ChildCreateFailed")
+    assert "exceeded quota: tight" in condition["message"]
+    assert bed.kube.status("jobquota")["observedGeneration"] == 0
+    lift_quota(bed)
+    run.pod("plan", within=40)
+    bed.wait_condition("jobquota", "Progressing", "True", "Planning")
+
+
+def test_an_object_of_a_childs_name_that_is_not_the_runs_is_left_alone(bed: Bed) -> None:
+    metadata = client.V1ObjectMeta(name="taken-sr-config")
+    bed.kube.core.create_namespaced_config_map(
+        bed.kube.namespace, client.V1ConfigMap(metadata=metadata, data={"mine": "yes"})
+    )
+    run = bed.create("taken", endpoints=GIVEN)
+    condition = bed.wait_condition("taken", "Progressing", "False", "NameConflict")
+    assert "taken-sr-config" in condition["message"]
+    found = bed.kube.core.read_namespaced_config_map("taken-sr-config", bed.kube.namespace)
+    assert found.data == {"mine": "yes"}
+    assert run.jobs("plan") == []
+    bed.kube.core.delete_namespaced_config_map("taken-sr-config", bed.kube.namespace)
+    run.pod("plan", within=60)
+
+
+def test_a_host_path_outside_the_prefixes(bed: Bed) -> None:
+    storage = {
+        "models": {"hostPath": {"path": "/mnt/models"}},
+        "data": {"persistentVolumeClaim": {"claimName": "data"}},
+    }
+    run = bed.create("hostpath", storage=storage)
+    condition = bed.wait_condition("hostpath", "Progressing", "False", "HostPathNotAllowed", within=5)
+    assert "'/mnt/models'" in condition["message"]
+    assert bed.kube.status("hostpath")["phase"] == "Pending"
+    assert run.jobs("plan") == []
+
+    bed.operator.stop()
+    bed.operator.configure(hostPathPrefixes=["/mnt"])
+    bed.operator.start()
+    run.pod("plan")
+
+
+def test_a_volume_that_cannot_be_mounted(bed: Bed) -> None:
+    run = bed.create("mount")
+    pod = run.pod("plan")
+    run.wait_with(pod, "ContainerCreating")
+    warn(bed, pod, "FailedMount", 'MountVolume.SetUp failed for volume "data": no such file or directory')
+    condition = bed.wait_condition("mount", "Planned", "False", "FailedMount", within=30)
+    assert "no such file or directory" in condition["message"]
+
+
+def test_each_problem_is_told_once_as_an_event(bed: Bed) -> None:
+    run = bed.create("told")
+    run.end("plan", exit_code=2, message=refusal_message("PromptsNotFound", "no /data/p.jsonl"))
+    bed.kube.wait("told", lambda s: s.get("phase") == "Failed", within=10)
+    until(lambda: ("Warning", "PromptsNotFound") in events(bed, "told"), 5, "the event")
+    bed.operator.kill()
+    bed.operator.start()
+    assert events(bed, "told").count(("Warning", "PromptsNotFound")) == 1
+
+
+def warn(bed: Bed, pod: Any, reason: str, message: str) -> None:
+    bed.kube.core.create_namespaced_event(
+        bed.kube.namespace,
+        {
+            "metadata": {"generateName": "played."},
+            "involvedObject": {
+                "kind": "Pod",
+                "name": pod.metadata.name,
+                "uid": pod.metadata.uid,
+                "namespace": bed.kube.namespace,
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": message,
+        },
+    )
+
+
+def events(bed: Bed, name: str) -> list[tuple[str, str]]:
+    found = bed.kube.core.list_namespaced_event(bed.kube.namespace).items
+    return [(event.type, event.reason) for event in found if event.involved_object.name == name]
