@@ -1,8 +1,8 @@
 """Steps on the screen: a spinner where there is a terminal, plain lines elsewhere.
 
-    with console.step("Building Kubernetes") as step:
-        step.note("first time: about 5 minutes")
-        ...
+with console.step("Building Kubernetes") as step:
+    step.note("first time: about 5 minutes")
+    ...
 """
 
 from __future__ import annotations
