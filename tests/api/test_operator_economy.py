@@ -168,4 +168,5 @@ def _lease(bed: Bed) -> Any:
     from kubernetes import client
 
     leases = client.CoordinationV1Api(bed.kube.api)
-    return leases.read_namespaced_lease("draftmill-operator", bed.kube.namespace).spec.renew_time
+    spec = leases.read_namespaced_lease("draftmill-operator", bed.kube.namespace).spec
+    return spec.renew_time if spec is not None else None

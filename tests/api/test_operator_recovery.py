@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -137,7 +138,7 @@ def test_an_operator_killed_anywhere_is_followed_by_one_that_goes_on(bed: Bed) -
     chance = random.Random(20260101)
     run = bed.create("tossed")
     with progress_server(answer(10, 100)) as progress:
-        steps = [
+        steps: list[Callable[[], object]] = [
             lambda: run.end("plan", message=plan_message(100)),
             lambda: run.make_ready("server"),
             lambda: run.make_ready("worker", progress.address),

@@ -8,7 +8,7 @@ from typing import Any
 
 from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
-from draftmill_api.v1alpha1.status import Plan, RunProgress, SynthRunStatus
+from draftmill_api.v1alpha1.status import DatasetPlan, Plan, RunProgress, SynthRunStatus
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.types import (
@@ -28,7 +28,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 IDENTITY = RunIdentity(RunKey(SYNTHRUN, "team", "k25-10k"), uid="0b1f-run")
 PLAN = Plan(
     model=FACTS,
-    datasets=[],
+    datasets=[DatasetPlan(name="B1_glaive", total=100)],
     rows=100,
     prompt_tokens=1000,
     longest_prompt_tokens=100,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def job(role: Role, run: SynthRunSpec) -> Manifest:
     return render_job(IDENTITY, run, DEFAULTS, JobRequest(role, "c0ffee", 6, attempt))
 
 
-CHILDREN = {
+CHILDREN: dict[str, Callable[[], Manifest]] = {
     "defaults": lambda: render_defaults(IDENTITY, DEFAULTS),
     "config": lambda: config(spec(**KIMI)),
     "config-hub": lambda: config(spec(**HUB)),

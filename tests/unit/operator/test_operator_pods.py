@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from draftmill_operator.observe.pods import observe_pod
+from draftmill_operator.observe.types import Problem
+from tests.support.played import refusal_message
+
+
+def raw_pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    base = {"name": "p", "uid": "u", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": base | metadata, "status": status}
+
+
+def container(state: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "phase": "Running",
+        "containerStatuses": [{"name": "server", "ready": False, "state": state} | fields],
+    }
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return {"waiting": {"reason": reason, "message": message}}
+
+
+def crashed(code: int, message: str = "", reason: str = "Error") -> dict[str, Any]:
+    return {"lastState": {"terminated": {"exitCode": code, "reason": reason, "message": message}}}
+
+
+UNSCHEDULABLE = {
+    "phase": "Pending",
+    "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "problem"),
+    [
+        ({}, None),
+        (UNSCHEDULABLE, Problem("Unschedulable", "0/3 nodes")),
+        (container(waiting("ContainerCreating")), None),
+        (container(waiting("PodInitializing")), None),
+        (container(waiting("ErrImagePull", "not found")), Problem("ErrImagePull", "not found")),
+        (container(waiting("ErrImageNeverPull", "absent")), Problem("ErrImageNeverPull", "absent")),
+        (
+            container(waiting("CreateContainerConfigError", 'secret "s" not found')),
+            Problem("CreateContainerConfigError", 'secret "s" not found'),
+        ),
+        (
+            container(waiting("CrashLoopBackOff", "back-off 10s"), **crashed(1, "a\nlast words\n")),
+            Problem("CrashLoopBackOff", "exit code 1: last words"),
+        ),
+        (
+            container({"running": {}}, **crashed(1, "last words")),
+            Problem("CrashLoopBackOff", "exit code 1: last words"),
+        ),
+        (
+            container(waiting("CrashLoopBackOff"), **crashed(137, "", "OOMKilled")),
+            Problem("OOMKilled", "exit code 137 (OOMKilled)"),
+        ),
+        (container({"running": {}}, ready=True, **crashed(1)), None),
+        (
+            {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
+            Problem("Evicted", "low on memory"),
+        ),
+        (
+            {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no healthy GPU"},
+            Problem("UnexpectedAdmissionError", "no healthy GPU"),
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_pod(status: dict[str, Any], problem: Problem | None) -> None:
+    assert observe_pod(raw_pod(status)).problem == problem
+
+
+def ended(text: str, code: int = 2) -> dict[str, Any]:
+    return container({"terminated": {"exitCode": code, "reason": "Error", "message": text}})
+
+
+def test_a_jobs_last_words_are_read() -> None:
+    message = refusal_message("ModelNotFound", "no config.json")
+    termination = observe_pod(raw_pod(ended(json.dumps(message.to_json())))).termination
+    assert termination is not None
+    assert termination.message == message
+    assert termination.describe() == "exit code 2: no config.json"
+
+
+@pytest.mark.parametrize("text", ["", "Traceback\nKeyError: 1", "{broken", '{"unknown": 1}'])
+def test_the_end_of_a_log_is_no_last_words(text: str) -> None:
+    termination = observe_pod(raw_pod(ended(text))).termination
+    assert termination is not None
+    assert termination.message is None
+
+
+def test_readiness_going_and_hashes_are_seen() -> None:
+    annotations = {"draftmill.dev/template-hash": "t1", "draftmill.dev/config-hash": "c1"}
+    status = {"phase": "Running", "podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+    pod = observe_pod(raw_pod(status, annotations=annotations, deletionTimestamp="2026-01-01T00:01:00Z"))
+    assert (pod.ready, pod.deleting, pod.ip) == (True, True, "10.0.0.7")
+    assert (pod.template_hash, pod.config_hash) == ("t1", "c1")

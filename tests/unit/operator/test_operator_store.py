@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from typing import Any
+
+from draftmill_operator.observe.observe import observe
+from draftmill_operator.observe.store import Kind, Store
+from draftmill_operator.observe.types import JobState, Problem
+from draftmill_operator.run import RunIdentity
+from tests.unit.operator.builders import IDENTITY
+
+RUN_LABEL = "draftmill.dev/run-uid"
+
+
+def child(
+    name: str, role: str, *, uid: str = "", version: int = 1, owner: str = IDENTITY.uid, **rest: Any
+) -> dict[str, Any]:
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": str(version),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {RUN_LABEL: IDENTITY.uid, "draftmill.dev/role": role, "draftmill.dev/attempt": "1"},
+        "ownerReferences": [{"uid": owner, "controller": True}],
+        "managedFields": [{"manager": "someone"}],
+    }
+    return {"metadata": metadata} | rest
+
+
+def names(store: Store, kind: Kind) -> list[str]:
+    return [raw["metadata"]["name"] for raw in store.children(kind, IDENTITY.uid)]
+
+
+def test_an_older_version_does_not_replace_a_newer_one() -> None:
+    store = Store()
+    assert store.put(Kind.JOB, child("j", "plan", version=10))
+    assert not store.put(Kind.JOB, child("j", "plan", version=9))
+    assert not store.put(Kind.JOB, child("j", "plan", version=10))
+    assert store.put(Kind.JOB, child("j", "plan", version=11))
+
+
+def test_the_end_of_an_older_object_does_not_remove_its_successor() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("j", "plan", uid="new", version=5))
+    assert not store.remove(Kind.JOB, child("j", "plan", uid="old", version=4))
+    assert names(store, Kind.JOB) == ["j"]
+    assert store.remove(Kind.JOB, child("j", "plan", uid="new", version=6))
+    assert names(store, Kind.JOB) == []
+
+
+def test_a_child_whose_label_changes_moves_with_it() -> None:
+    store = Store()
+    store.put(Kind.POD, child("p", "server"))
+    moved = child("p", "server", version=2)
+    moved["metadata"]["labels"][RUN_LABEL] = "other"
+    store.put(Kind.POD, moved)
+    assert names(store, Kind.POD) == []
+
+
+def test_managed_fields_are_not_kept() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("j", "plan"))
+    kept = store.get(Kind.JOB, "team", "j")
+    assert kept is not None
+    assert "managedFields" not in kept["metadata"]
+
+
+def seen(store: Store, **findings: Problem) -> Any:
+    return observe(IDENTITY, store, {}, findings)
+
+
+def test_a_job_of_another_owner_is_not_the_runs() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("j", "plan", owner="somebody"))
+    assert seen(store).plan is None
+
+
+def test_pods_go_to_the_job_that_owns_them_and_strays_are_known() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("w", "worker", uid="job"))
+    store.put(Kind.POD, child("mine", "worker", owner="job"))
+    store.put(Kind.POD, child("stray", "worker", owner="gone"))
+    store.put(Kind.POD, child("server", "server", owner="replicaset"))
+    observed = seen(store)
+    (worker,) = observed.workers
+    assert [pod.name for pod in worker.pods] == ["mine"]
+    assert [pod.name for pod in observed.stray_worker_pods] == ["stray"]
+    assert [pod.name for pod in observed.servers.pods] == ["server"]
+
+
+def test_a_vanished_pod_is_remembered_until_its_job_goes() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("w", "worker", uid="job"))
+    store.put(Kind.POD, child("p", "worker", owner="job"))
+    assert not seen(store).workers[0].lost_pod
+    store.remove(Kind.POD, child("p", "worker", owner="job", version=2))
+    assert seen(store).workers[0].lost_pod
+    store.remove(Kind.JOB, child("w", "worker", uid="job", version=2))
+    assert not store.has_lost_a_pod("job")
+
+
+def test_the_job_controllers_verdict_is_read() -> None:
+    store = Store()
+    conditions = [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "code 2"}]
+    store.put(Kind.JOB, child("p", "plan", status={"conditions": conditions, "failed": 1}))
+    plan = seen(store).plan
+    assert plan.state is JobState.FAILED
+    assert plan.verdict == Problem("PodFailurePolicy", "code 2")
+
+
+def test_findings_explain_what_does_not_explain_itself() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("p", "plan", uid="job"))
+    found = Problem("FailedCreate", "exceeded quota")
+    assert observe(IDENTITY, store, {}, {"job": found}).plan.current_problem == found  # type: ignore[union-attr]
+
+
+def test_pods_refused_to_the_deployment_are_the_servers_problem() -> None:
+    store = Store()
+    conditions = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}]
+    store.put(Kind.DEPLOYMENT, child("s", "server", status={"conditions": conditions}))
+    assert seen(store).servers.current_problem == Problem("FailedCreate", "quota")
+
+
+def test_children_of_a_run_of_the_same_name_with_another_uid_are_not_seen() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("j", "plan"))
+    assert observe(RunIdentity(IDENTITY.key, uid="reborn"), store, {}, {}).plan is None
