@@ -73,7 +73,7 @@ def mounted_environment() -> dict[str, Any]:
         ],
         "volumeMounts": [{"name": volumes.ENVIRONMENT, "mountPath": ENVIRONMENT_MOUNT, "readOnly": True}],
         "securityContext": _RESTRICTED,
-        "resources": {"requests": {"cpu": "1", "memory": "4Gi"}, "limits": {"memory": "8Gi"}},
+        "resources": {"requests": {"cpu": "500m", "memory": "4Gi"}, "limits": {"memory": "8Gi"}},
     }
 
 
