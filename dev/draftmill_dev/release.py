@@ -59,22 +59,29 @@ def local_images(operator: Image, jobs: Image) -> dict[str, Any]:
     }
 
 
-def mounted_environment() -> dict[str, Any]:
-    """Pod defaults of servers that get vLLM from a claim: not root, nothing to write to but /tmp."""
-    path = f"{ENVIRONMENT_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin"
-    variables = {"PATH": path, **environment.VARIABLES}
+def cpu_server() -> dict[str, Any]:
+    """Pod defaults of model servers on CPU: not root, nothing to write to but /tmp."""
     return {
-        "env": [{"name": name, "value": value} for name, value in variables.items()],
-        "volumes": [
-            {
-                "name": volumes.ENVIRONMENT,
-                "persistentVolumeClaim": {"claimName": volumes.ENVIRONMENT, "readOnly": True},
-            }
-        ],
-        "volumeMounts": [{"name": volumes.ENVIRONMENT, "mountPath": ENVIRONMENT_MOUNT, "readOnly": True}],
+        "env": _variables(environment.VARIABLES),
         "securityContext": _RESTRICTED,
         "resources": {"requests": {"cpu": "500m", "memory": "4Gi"}, "limits": {"memory": "8Gi"}},
     }
+
+
+def mounted_environment() -> dict[str, Any]:
+    """Pod defaults of model servers on CPU that get vLLM from a claim."""
+    path = {"PATH": f"{ENVIRONMENT_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin"}
+    claim = {"claimName": volumes.ENVIRONMENT, "readOnly": True}
+    return {
+        **cpu_server(),
+        "env": _variables({**path, **environment.VARIABLES}),
+        "volumes": [{"name": volumes.ENVIRONMENT, "persistentVolumeClaim": claim}],
+        "volumeMounts": [{"name": volumes.ENVIRONMENT, "mountPath": ENVIRONMENT_MOUNT, "readOnly": True}],
+    }
+
+
+def _variables(values: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _operator_log(kubectl: Kubectl, namespace: str) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from draftmill_dev import cluster, console, environment, images, model, prompts, release, venvs, volumes
 from draftmill_dev.demo import run
+from draftmill_dev.errors import DevError
 from draftmill_dev.kubectl import Kubectl
 
 _NAMESPACE = "default"
@@ -42,11 +44,10 @@ def main() -> None:
     with console.step("Prompts in place, an earlier demo cleared away"):
         run.clear(kubectl)
         _prepare(data, prompt_files)
-    status = run.start_and_follow(kubectl, run.EXAMPLE.read_text())
-    run.show(kubectl)
-    run.show_samples(data / run.OUTPUT)
-    _say_how_to_go_on(here, data / run.OUTPUT, tools)
-    print(run.last_line(status), flush=True)
+    output = data / run.OUTPUT
+    last_line = run.start_and_show(kubectl, run.EXAMPLE.read_text(), lambda: _samples(tools, output))
+    _say_how_to_go_on(here, output, tools)
+    print(last_line, flush=True)
 
 
 def _images(here: cluster.Cluster) -> tuple[images.Image, images.Image]:
@@ -66,6 +67,14 @@ def _prepare(data: Path, prompt_files: Path) -> None:
         shutil.copyfile(file, target / file.name)
     for path in (target, *target.iterdir()):
         os.chown(path, volumes.JOB_USER, volumes.JOB_USER)
+
+
+def _samples(tools: Path, output: Path) -> str:
+    command = [str(tools / "draftmill"), "sample", str(output), "--count", "2"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise DevError(f"draftmill sample failed: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _say_how_to_go_on(here: cluster.Cluster, output: Path, tools: Path) -> None:

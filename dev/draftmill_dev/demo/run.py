@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 from draftmill_dev import console, venvs
 from draftmill_dev.demo import view
-from draftmill_dev.errors import DevError
 from draftmill_dev.kubectl import Kubectl
 
 EXAMPLE = venvs.REPOSITORY / "examples" / "synthrun-demo.yaml"
@@ -31,40 +28,31 @@ def clear(kubectl: Kubectl) -> None:
     )  # fmt: skip
 
 
-def start_and_follow(kubectl: Kubectl, manifest: str) -> dict[str, Any]:
-    """Applies the run and shows it until it has Succeeded; returns its status.
+def start_and_show(kubectl: Kubectl, manifest: str, samples: Callable[[], str]) -> str:
+    """Applies the run, shows it until it has Succeeded, and then what came of it.
+
+    Args:
+        kubectl: The cluster.
+        manifest: The run as YAML.
+        samples: Reads two records as text.
+
+    Returns:
+        The demo's last line: `SynthRun demo Succeeded 200/200`.
 
     Raises:
-        DevError: It was refused, or it failed.
+        DevError: The run was refused, or it failed.
     """
     with console.step(f"kubectl apply -f {EXAMPLE.relative_to(venvs.REPOSITORY)}"):
         kubectl.run("apply", "--filename", "-", given=manifest)
-    return view.follow(kubectl, NAME)
-
-
-def show(kubectl: Kubectl) -> None:
-    """Prints the run as kubectl shows it."""
+    status = view.follow(kubectl, NAME)
     console.say("\n$ kubectl get synthruns")
     console.say(kubectl.run("get", "synthruns").rstrip())
+    console.say("\n$ draftmill sample")
+    console.say(samples().rstrip())
+    return last_line(status)
 
 
-def show_samples(folder: Path) -> None:
-    """Prints two records as a person reads them.
-
-    Raises:
-        DevError: The folder holds none.
-    """
-    program = venvs.development() / "bin" / "draftmill"
-    console.say(f"\n$ draftmill sample {folder} --count 2")
-    done = subprocess.run(
-        [program, "sample", str(folder), "--count", "2"], check=False, capture_output=True, text=True
-    )
-    if done.returncode != 0:
-        raise DevError(f"draftmill sample failed: {done.stderr.strip()}")
-    console.say(done.stdout.rstrip())
-
-
-def last_line(status: dict[str, Any]) -> str:
+def last_line(status: view.Status) -> str:
     """`SynthRun demo Succeeded 200/200`."""
     progress = status["progress"]
     return f"SynthRun {NAME} {status['phase']} {progress['done']}/{progress['total']}"

@@ -9,12 +9,14 @@ from draftmill_dev import console
 from draftmill_dev.errors import DevError
 from draftmill_dev.kubectl import Kubectl
 
+Status = dict[str, Any]
+
 _PERIOD = 1.0
 _LONGEST_SILENCE = 15 * 60.0
 _FINISHED = ("Succeeded", "Failed")
 
 
-def follow(kubectl: Kubectl, name: str) -> dict[str, Any]:
+def follow(kubectl: Kubectl, name: str) -> Status:
     """Shows a SynthRun until it has Succeeded, and returns its status.
 
     Raises:
@@ -44,7 +46,7 @@ def follow(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return dict(status)
 
 
-def describe(status: dict[str, Any]) -> str:
+def describe(status: Status) -> str:
     """A status in one line: the phase, then what there is to say in it."""
     phase = status.get("phase", "")
     if not phase:
@@ -56,7 +58,7 @@ def describe(status: dict[str, Any]) -> str:
     return f"{phase}: {message}" if message else str(phase)
 
 
-def _counts(progress: dict[str, Any]) -> str:
+def _counts(progress: Status) -> str:
     parts = [f"{progress.get('done', 0)}/{progress['total']} answers"]
     if progress.get("errors"):
         parts.append(f"{progress['errors']} errors")
