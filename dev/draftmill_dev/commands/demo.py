@@ -10,9 +10,7 @@ from draftmill_dev.errors import DevError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags."""
-    parser.add_argument(
-        "--cluster", help="'current': the kubeconfig's current context; else a cluster of its own"
-    )
+    parser.add_argument("--cluster", help="'current': that of the kubeconfig's context; else one of its own")
     parser.add_argument("--image-prefix", help="with --cluster current: where it pulls the images from")
     parser.add_argument("--storage-class", help="with --cluster current: class of the volumes")
 

@@ -22,10 +22,9 @@ def clear(kubectl: Kubectl) -> None:
     Raises:
         DevError: Something of it stayed.
     """
-    kubectl.run(
-        "delete", "synthrun", NAME,
-        "--ignore-not-found", "--cascade", "foreground", "--timeout", _DELETED_WITHIN,
-    )  # fmt: skip
+    kubectl.run("delete", "synthrun", NAME, "--ignore-not-found", "--timeout", _DELETED_WITHIN)
+    pods = ["pods", "--selector", f"draftmill.dev/run={NAME}"]
+    kubectl.run("delete", *pods, "--ignore-not-found", "--grace-period", "1", "--timeout", _DELETED_WITHIN)
 
 
 def start_and_show(kubectl: Kubectl, manifest: str, samples: Callable[[], str]) -> str:
