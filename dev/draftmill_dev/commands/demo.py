@@ -11,8 +11,8 @@ from draftmill_dev.errors import DevError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags."""
     parser.add_argument("--cluster", help="'current': that of the kubeconfig's context; else one of its own")
-    parser.add_argument("--image-prefix", help="with --cluster current: where it pulls the images from")
-    parser.add_argument("--storage-class", help="with --cluster current: class of the volumes")
+    parser.add_argument("--image-prefix", help="with it: where it pulls the images from")
+    parser.add_argument("--storage-class", help="with it: class of the volumes")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -22,9 +22,10 @@ def clear(kubectl: Kubectl) -> None:
     Raises:
         DevError: Something of it stayed.
     """
-    kubectl.run("delete", "synthrun", NAME, "--ignore-not-found", "--timeout", _DELETED_WITHIN)
+    patience = ["--ignore-not-found", "--timeout", _DELETED_WITHIN]
+    kubectl.run("delete", "synthrun", NAME, "--cascade", "foreground", *patience)
     pods = ["pods", "--selector", f"draftmill.dev/run={NAME}"]
-    kubectl.run("delete", *pods, "--ignore-not-found", "--grace-period", "1", "--timeout", _DELETED_WITHIN)
+    kubectl.run("delete", *pods, "--grace-period", "1", *patience)  # those that are still draining
 
 
 def start_and_show(kubectl: Kubectl, manifest: str, samples: Callable[[], str]) -> str:
