@@ -18,7 +18,7 @@ NAMESPACE = "draftmill"
 ENVIRONMENT_MOUNT = "/opt/model-server"
 _TIMEOUT = "3m"
 
-_RESTRICTED = {
+RESTRICTED = {
     "runAsNonRoot": True,
     "runAsUser": volumes.JOB_USER,
     "runAsGroup": volumes.JOB_USER,
@@ -63,7 +63,7 @@ def cpu_server() -> dict[str, Any]:
     """Pod defaults of model servers on CPU: not root, nothing to write to but /tmp."""
     return {
         "env": _variables(environment.VARIABLES),
-        "securityContext": _RESTRICTED,
+        "securityContext": RESTRICTED,
         "resources": {"requests": {"cpu": "500m", "memory": "4Gi"}, "limits": {"memory": "8Gi"}},
     }
 

@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> None:
         raise DevError(f"CLUSTER={options.cluster} is not known: leave it out, or say CLUSTER=current.")
     if not options.image_prefix or not options.storage_class:
         raise DevError(
-            "CLUSTER=current needs IMG_PREFIX (where the cluster pulls draftmill-operator, draftmill-jobs and "
-            "draftmill-vllm-cpu from) and STORAGE_CLASS (for two volumes of 2 GiB)."
+            "CLUSTER=current needs IMG_PREFIX, from where the cluster pulls draftmill-operator, "
+            "draftmill-jobs and draftmill-vllm-cpu, and STORAGE_CLASS, for two volumes of 2 GiB."
         )
     current.main(options.image_prefix, options.storage_class)
