@@ -1,8 +1,8 @@
 """An inference server that speaks the wire formats of vLLM and SGLang and misbehaves on request.
 
 The answers are a function of the prompt, so a test knows what a record must hold. What is done with a request
-is decided by a script: a function from `Request` to a reaction. Runs in a test's event loop, or as a program of
-its own: `python -m tests.support.engine_server --model FOLDER`.
+is decided by a script: a function from `Request` to a reaction. Runs in a test's event loop, or as a program
+of its own: `python -m tests.support.engine_server --model FOLDER`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -138,7 +138,9 @@ class EngineServer:
     async def start(self) -> None:
         """Listens, on the port of last time if there was one."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", self.port)
+        self._server = await loop.create_server(
+            lambda: _Connection(self), "127.0.0.1", self.port, backlog=4096
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     def stop(self) -> None:
@@ -148,7 +150,7 @@ class EngineServer:
         for connection in list(self._connections):
             connection.abort()
 
-    async def __aenter__(self) -> EngineServer:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -260,7 +262,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         self._server._connections.add(self)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server._connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -320,11 +322,11 @@ class _Connection(asyncio.Protocol):
                 assert self._transport is not None
                 self._transport.close()
             case Reply():
-                body = self._server.body(request, reaction)
+                answer = self._server.body(request, reaction)
                 if request.payload.get("stream"):
-                    self._stream(request, body)
+                    self._stream(request, answer)
                 else:
-                    self._send(200, orjson.dumps(body))
+                    self._send(200, orjson.dumps(answer))
 
     def _stream(self, request: Request, body: dict[str, Any]) -> None:
         events = _sglang_events(body) if request.path == "/generate" else _openai_events(body)

@@ -56,7 +56,7 @@ def make_tiny_model(path: Path, thinking: Thinking = Thinking.NONE) -> TinyModel
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(models.WordLevel(VOCABULARY, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(
+    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         unk_token="<unk>",
         eos_token="<|im_end|>",
@@ -72,9 +72,10 @@ def make_tiny_model(path: Path, thinking: Thinking = Thinking.NONE) -> TinyModel
     fast.save_pretrained(path)
     config = {
         "architectures": ["TinyForCausalLM"],
-        "model_type": "tiny",
+        "model_type": "llama",
         "num_hidden_layers": 2,
         "hidden_size": 8,
+        "num_attention_heads": 2,
         "vocab_size": len(VOCABULARY),
         "max_position_embeddings": CONTEXT_LENGTH,
         "eos_token_id": END,

@@ -6,12 +6,15 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_api.progress import TerminationMessage, WorkerResult
+from draftmill_api.jobconfig import SynthJobConfig
+from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
+from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.errors import JobError
 from draftmill_jobs.shared import termination
 from draftmill_jobs.shared.config import LoadedConfig, load
@@ -19,6 +22,8 @@ from draftmill_jobs.shared.config import LoadedConfig, load
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 25.0
+
+T = TypeVar("T")
 
 
 class Step(StrEnum):
@@ -37,40 +42,40 @@ def run_step(
     Args:
         step: Which one.
         config: The job's config file.
-        http_port: Where `generate` serves progress; 0 chooses a port, None serves in pods only.
+        http_port: Where progress is served; 0 chooses a port, None serves in pods only.
         grace: Seconds that answers in flight may take to finish after SIGTERM.
     """
     try:
         loaded = load(config)
         match step:
             case Step.PLAN:
-                code, message = _plan(loaded)
+                code, message = _plan(loaded, http_port)
             case Step.GENERATE:
                 code, message = _generate(config, loaded, http_port, grace)
             case Step.FINISH:
-                code, message = _finish(loaded)
+                code, message = _finish(loaded, http_port)
             case _:
                 assert_never(step)
     except JobError as error:
-        log.error("%s: %s", error.reason, error.message)
+        log.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - said in a sentence, no trace
         code, message = error.exit_code, TerminationMessage(refusal=error.refusal())
     termination.write(message)
     return code
 
 
-def _plan(loaded: LoadedConfig) -> tuple[ExitCode, TerminationMessage]:
-    from draftmill_jobs.plan.planning import plan
+def _plan(loaded: LoadedConfig, http_port: int | None) -> tuple[ExitCode, TerminationMessage]:
+    from draftmill_jobs.plan.planning import plan  # noqa: PLC0415 - heavy, and not always needed
 
-    return ExitCode.DONE, TerminationMessage(plan=plan(loaded.config))
+    return ExitCode.DONE, TerminationMessage(plan=_served(plan, loaded, http_port))
 
 
 def _generate(
     path: Path, loaded: LoadedConfig, http_port: int | None, grace: float
 ) -> tuple[ExitCode, TerminationMessage]:
-    import uvloop
+    import uvloop  # noqa: PLC0415 - heavy, and not always needed
 
-    from draftmill_jobs.generate.worker import generate
-    from draftmill_jobs.shared.http import default_port
+    from draftmill_jobs.generate.worker import generate  # noqa: PLC0415 - heavy, and not always needed
+    from draftmill_jobs.shared.http import default_port  # noqa: PLC0415 - heavy, and not always needed
 
     port = default_port() if http_port is None else http_port
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -78,10 +83,28 @@ def _generate(
     return code, TerminationMessage(worker=WorkerResult(progress=progress))
 
 
-def _finish(loaded: LoadedConfig) -> tuple[ExitCode, TerminationMessage]:
-    from draftmill_jobs.finish.finishing import finish
+def _finish(loaded: LoadedConfig, http_port: int | None) -> tuple[ExitCode, TerminationMessage]:
+    from draftmill_jobs.finish.finishing import finish  # noqa: PLC0415 - heavy, and not always needed
 
-    return ExitCode.DONE, TerminationMessage(finish=finish(loaded.config))
+    return ExitCode.DONE, TerminationMessage(finish=_served(finish, loaded, http_port))
+
+
+def _served(look: Callable[[SynthJobConfig], T], loaded: LoadedConfig, http_port: int | None) -> T:
+    """Runs a step that only looks, with `/healthz` and the rest beside it."""
+    from draftmill_jobs.shared.http import default_port, serve  # noqa: PLC0415 - heavy, and not always needed
+
+    now = Progress(
+        run_uid=loaded.config.run.uid,
+        state=WorkerState.RUNNING,
+        config_hash=loaded.hash,
+        progress=RunProgress(),
+    )
+
+    async def run() -> T:
+        async with serve(default_port() if http_port is None else http_port, lambda: now):
+            return await asyncio.to_thread(look, loaded.config)
+
+    return asyncio.run(run())
 
 
 def main(arguments: list[str] | None = None) -> int:

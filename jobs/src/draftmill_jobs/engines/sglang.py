@@ -49,7 +49,7 @@ class SglangGenerate:
         if returned is not None and returned != ask.prompt_ids:
             raise RequestFailedError(
                 FailureKind.COUNT_MISMATCH,
-                f"the server answered another prompt: {len(ask.prompt_ids)} ids sent, {len(returned)} came back",
+                f"the server answered another prompt: {len(ask.prompt_ids)} ids sent, {len(returned)} back",
             )
         answer = Answer(
             prompt_ids=ask.prompt_ids,

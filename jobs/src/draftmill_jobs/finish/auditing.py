@@ -72,7 +72,8 @@ def audit_folder(
             )
         if record.prompt_tokens != len(record.prompt_ids):
             audit.fault(
-                f"row {record.id} states {record.prompt_tokens} prompt tokens but has {len(record.prompt_ids)} ids"
+                f"row {record.id} states {record.prompt_tokens} prompt tokens "
+                f"but has {len(record.prompt_ids)} prompt ids"
             )
         if record.dataset != folder.name:
             audit.fault(f"row {record.id} is of dataset {record.dataset}, not {folder.name}")

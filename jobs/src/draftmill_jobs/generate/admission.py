@@ -15,7 +15,6 @@ from draftmill_jobs.prompts.rows import Question, SourceRow, owns, read_rows
 from draftmill_jobs.shared.settings import Share
 
 _BATCH = 128  # source rows read at once, off the event loop
-_RECHECK = 0.2  # seconds between looks at rows that wait for another try
 
 
 class Admissions:
@@ -76,8 +75,7 @@ class Admissions:
 
     async def _start(self, feed: _Feed, group: asyncio.TaskGroup, question: Question) -> None:
         await self._asker.pool.until_up()
-        while self._asker.waiting >= self._asker.limiter.limit:
-            await asyncio.sleep(_RECHECK)
+        await self._asker.until_few_wait()
         lease = await self._asker.limiter.lease()
         feed.admitted += 1
         task = group.create_task(self._asker.ask(feed.dataset, question, lease))

@@ -62,6 +62,7 @@ class Asker:
     def __post_init__(self) -> None:
         self._stopping = False
         self._some_settled = asyncio.Event()
+        self._some_back = asyncio.Event()
         self._waiting: set[asyncio.Task[None] | None] = set()
         self._record_model = RecordModel(name=self.model.name, fingerprint=self.model.facts.fingerprint)
         self._decoders = Decoders(self.model.tokenizer.decode, self.model.tokenizer.decode_plain)
@@ -179,17 +180,18 @@ class Asker:
         self._some_settled.set()
         self.settled()
 
-    @property
-    def waiting(self) -> int:
-        """Rows between two tries."""
-        return len(self._waiting)
-
     def stop(self) -> None:
         """Ends rows between two tries, now and from now on; those in flight go on."""
         self._stopping = True
         for task in self._waiting:
             if task is not None:
                 task.cancel()
+
+    async def until_few_wait(self) -> None:
+        """Waits while as many rows are between two tries as may be in flight: new ones would pile up."""
+        while len(self._waiting) >= self.limiter.limit:
+            self._some_back.clear()
+            await self._some_back.wait()
 
     async def _wait(self, what: Coroutine[Any, Any, T]) -> T:
         if self._stopping:
@@ -201,6 +203,7 @@ class Asker:
             return await what
         finally:
             self._waiting.discard(task)
+            self._some_back.set()
 
 
 def _sampling(dataset: OpenDataset, question: Question) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.generate.formats import clock_time, short_time, two_digits
 from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
 
-_WINDOW = 60.0  # seconds over which rates are measured
+_WINDOW = 300.0  # seconds over which rates are measured; long answers finish rarely
 
 
 @dataclass(slots=True)
@@ -57,13 +57,16 @@ class Board:
         return all(tally.accounted == tally.total for tally in self.tallies)
 
     def sample(self, now: float) -> None:
-        """Takes a sample for the rates; called about once a second."""
+        """Takes a sample for the rates, about once a second while running."""
+        if self.state is not WorkerState.RUNNING:
+            self._samples.clear()
+            return
         self._samples.append(_Sample(now, self.done, self.tokens))
         while now - self._samples[0].at > _WINDOW:
             self._samples.popleft()
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Records and completion tokens per second over the last minute."""
+        """Records and completion tokens per second over the last minutes of running."""
         if not self._samples or now - self._samples[0].at <= 0:
             return 0.0, 0.0
         first, span = self._samples[0], now - self._samples[0].at
@@ -85,8 +88,8 @@ class Board:
             **counts,
             retried=self.retried,
             in_flight=self.in_flight,
-            requests_per_second=two_digits(requests) if running else "",
-            tokens_per_second=int(float(two_digits(tokens))) if running else None,
+            requests_per_second=two_digits(requests) if running and requests else "",
+            tokens_per_second=int(float(two_digits(tokens))) if running and requests else None,
             average_completion_tokens=counts["completion_tokens"] // counts["done"]
             if counts["done"]
             else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Self
 
 
 class Lease:
@@ -18,7 +19,7 @@ class Lease:
         if limiter is not None:
             limiter._give_back()
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,7 +45,7 @@ class Limiter:
         self._hand_out()
 
     async def lease(self, *, first: bool = False) -> Lease:
-        """Waits for a free place; `first` goes before those who wait already (a row that was asked before)."""
+        """Waits for a free place; `first` goes before all who wait, as a row does that was asked before."""
         if self._leased < self._limit and not self._waiting:
             self._leased += 1
             return Lease(self)

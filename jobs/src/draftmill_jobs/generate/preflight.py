@@ -10,7 +10,7 @@ from typing import Any
 from draftmill_api.record import FinishReason, RecordStatus
 from draftmill_jobs.engines.base import Answer, Ask
 from draftmill_jobs.engines.client import read_served_models
-from draftmill_jobs.engines.failures import RequestFailedError, Verdict
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
 from draftmill_jobs.generate.limiter import Limiter
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _MESSAGES: list[dict[str, Any]] = [{"role": "user", "content": "Count from one to five."}]
 _TOKENS = 16
+_WRONG = {FailureKind.INVALID_RESPONSE, FailureKind.COUNT_MISMATCH}  # a wait would not mend them
 _TRIES_TO_STOP = 3  # a near tie between two tokens may go either way
 
 
@@ -117,12 +118,12 @@ class Preflight:
             try:
                 return await self._pool.ask(endpoint, ask)
             except RequestFailedError as failure:
-                if failure.verdict is Verdict.RETRY:
+                if failure.verdict is Verdict.RETRY and failure.kind not in _WRONG:
                     raise
                 raise JobRefusedError(
                     "PreflightFailed",
-                    f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) refuses a small "
-                    f"question: {failure.message}",
+                    f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) has no answer "
+                    f"to a small question that can be used: {failure.message}",
                 ) from failure
 
     async def _local_ids(self, arguments: dict[str, Any]) -> list[int]:
@@ -181,7 +182,7 @@ class Preflight:
                     f"its output ids are {stopped.output_ids}",
                 )
         log.warning(
-            "endpoint %s: greedy answers differ from try to try, so whether the stop token is kept is not proven",
+            "endpoint %s: greedy answers differ; that the stop token is kept is not proven",
             endpoint.spec.name,
         )
 

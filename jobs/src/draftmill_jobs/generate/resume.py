@@ -87,7 +87,7 @@ def _lock(records: Path, run: JobRun) -> PartLock:
 
 
 def _bind(settings: DatasetSettings, model: TargetModel, run: JobRun, own: Path) -> None:
-    """Checks that the answers there are of the same kind, repairs the parts, and puts this run's name on them."""
+    """Checks that the answers there are of the same kind, repairs the parts, and signs the folder."""
     folder = settings.folder
     now = fingerprint_of(settings, model, run)
     before = read_fingerprint(folder)

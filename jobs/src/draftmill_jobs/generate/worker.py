@@ -79,7 +79,7 @@ async def generate(
         model = await asyncio.to_thread(read_model, loaded.config.model)
         async with _open_all(loaded, model, share, board, stop) as datasets:
             if not stop.is_set():
-                worker = Worker(path, loaded, model, share, board, clock)
+                worker = Worker(path, loaded, model=model, share=share, board=board, clock=clock)
                 await worker.run(datasets, stop, grace)
     if not stop.is_set() and not board.is_complete:
         counts = ", ".join(f"{tally.name} {tally.accounted} of {tally.total}" for tally in board.tallies)
@@ -154,6 +154,7 @@ class Worker:
         self,
         path: Path,
         loaded: LoadedConfig,
+        *,
         model: TargetModel,
         share: Share,
         board: Board,
@@ -193,7 +194,9 @@ class Worker:
                     )
                     admissions = Admissions(datasets, asker, self._share)
                     try:
-                        await self._supervise(pool, writer, admissions, shown, stop, grace)
+                        await self._supervise(
+                            pool, writer=writer, admissions=admissions, shown=shown, stop=stop, grace=grace
+                        )
                     finally:
                         await writer.close()
                         shown.show()
@@ -205,6 +208,7 @@ class Worker:
     async def _supervise(
         self,
         pool: EndpointPool,
+        *,
         writer: Writer,
         admissions: Admissions,
         shown: Reporter,

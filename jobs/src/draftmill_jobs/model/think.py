@@ -15,10 +15,18 @@ _HEAD = 4  # a model that opens thinking itself does so at once
 class Vocabulary(Protocol):
     """What the table asks of a tokenizer."""
 
-    def token_id(self, token: str) -> int | None: ...
-    def encode_plain(self, text: str) -> list[int]: ...
+    def token_id(self, token: str) -> int | None:
+        """The id of a token of exactly this name."""
+        ...
+
+    def encode_plain(self, text: str) -> list[int]:
+        """Token ids of text."""
+        ...
+
     @property
-    def template(self) -> str: ...
+    def template(self) -> str:
+        """The chat template's text."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +58,7 @@ class _Family:
 
 _TAGGED = (  # all of them write <think> and </think>, each as one token
     _Family("kimi-k2", "<|im_middle|>", "<|tool_calls_section_begin|>"),
-    _Family("deepseek-r1", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>"),
+    _Family("deepseek-r1", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>"),  # noqa: RUF001 - its bars are wide
     _Family("qwen3", "<|im_start|>", "<tool_call>"),
 )
 

@@ -29,13 +29,14 @@ class Tokenizer:
         """
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        import transformers
+        import transformers  # noqa: PLC0415 - heavy, and not always needed
+        from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415 - heavy, and not always needed
 
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 folder, trust_remote_code=trust_remote_code, local_files_only=True
             )
-        except (OSError, ValueError, ImportError, KeyError) as error:
+        except (OSError, ValueError, ImportError, KeyError, StrictDataclassError) as error:
             hint = (
                 "" if trust_remote_code else " (if it needs the folder's code: model.trustRemoteCode: true)"
             )
@@ -57,7 +58,7 @@ class Tokenizer:
         Raises:
             TemplateError: The template refuses the messages.
         """
-        import jinja2
+        import jinja2  # noqa: PLC0415 - heavy, and not always needed
 
         try:
             ids = self._tokenizer.apply_chat_template(

@@ -17,8 +17,8 @@ def download_model(folder: Path, wanted: HuggingFaceModel) -> None:
     Raises:
         JobRefusedError: The hub does not have it, or does not give it to us, or the folder is not writable.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - heavy, and not always needed
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - heavy, and not always needed
 
     log.info("downloading %s at %s to %s", wanted.repo, wanted.revision, folder)
     try:

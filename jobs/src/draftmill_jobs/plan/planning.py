@@ -134,12 +134,12 @@ def _check_lengths(config: SynthJobConfig, model: TargetModel, surveys: list[Sur
         if dataset.sampling.max_completion_tokens >= limit:
             raise JobRefusedError(
                 "AnswersTooLong",
-                f"dataset {dataset.name}: maxCompletionTokens {dataset.sampling.max_completion_tokens} leaves no "
-                f"room for a prompt in a context of {limit} tokens; lower it or raise contextLength",
+                f"dataset {dataset.name}: maxCompletionTokens {dataset.sampling.max_completion_tokens} "
+                f"leaves no room for a prompt in {limit} tokens of context; lower it or raise contextLength",
             )
         if survey.longest_prompt >= limit:
             log.warning(
-                "dataset %s: the longest prompt has %d tokens, the context %d; such rows go to the dead letter",
+                "dataset %s: the longest prompt has %d tokens, the context %d; such rows are dead letters",
                 survey.name,
                 survey.longest_prompt,
                 limit,

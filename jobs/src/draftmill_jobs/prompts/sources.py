@@ -104,12 +104,12 @@ class ParquetSource:
     """A Parquet file, read in batches."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow
-        from pyarrow import parquet
+        import pyarrow as pa  # noqa: PLC0415 - heavy, and not always needed
+        from pyarrow import parquet  # noqa: PLC0415 - heavy, and not always needed
 
         try:
             self._file = parquet.ParquetFile(path)
-        except pyarrow.ArrowInvalid as error:
+        except pa.ArrowInvalid as error:
             raise JobRefusedError("PromptsUnreadable", f"{path} is not Parquet: {error}") from error
 
     def count(self) -> int:
@@ -138,7 +138,7 @@ class DatasetSource:
 
 
 def _load_dataset(wanted: HuggingFaceDataset) -> DatasetSource:
-    import datasets
+    import datasets  # noqa: PLC0415 - heavy, and not always needed
 
     datasets.disable_progress_bars()
     try:
@@ -148,7 +148,7 @@ def _load_dataset(wanted: HuggingFaceDataset) -> DatasetSource:
     except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
         raise JobRefusedError(
             "PromptsNotFound",
-            f"cannot load the dataset {wanted.repo} (split {wanted.split}) from the hub or its local copy: {error}",
+            f"cannot load dataset {wanted.repo}, split {wanted.split}, from the hub or its cache: {error}",
         ) from error
     return DatasetSource(dataset)
 

@@ -62,5 +62,6 @@ def check_same(folder: Path, before: RunFingerprint, now: RunFingerprint) -> Non
         if old != new:
             raise JobRefusedError(
                 "OutputFolderDiffers",
-                f"{folder} holds answers with another {what}: {old} there, {new} now; choose another output.path",
+                f"{folder} holds answers with another {what}: {old} there, {new} now; "
+                "choose another output.path",
             )

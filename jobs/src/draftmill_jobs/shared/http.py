@@ -38,10 +38,11 @@ async def serve(port: int | None, progress: Callable[[], Progress]) -> AsyncIter
     if port is None:
         yield None
         return
+    pages = _Pages(progress)
     app = web.Application()
-    app.router.add_get("/progress", lambda _: _json(progress()))
-    app.router.add_get("/metrics", lambda _: _metrics(progress))
-    app.router.add_get("/healthz", _healthy)
+    app.router.add_get("/progress", pages.progress)
+    app.router.add_get("/metrics", pages.metrics)
+    app.router.add_get("/healthz", pages.healthz)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
     try:
@@ -54,18 +55,20 @@ async def serve(port: int | None, progress: Callable[[], Progress]) -> AsyncIter
         await runner.cleanup()
 
 
-async def _json(progress: Progress) -> web.Response:
-    return web.json_response(text=progress.model_dump_json(by_alias=True))
+class _Pages:
+    def __init__(self, progress: Callable[[], Progress]) -> None:
+        self._progress = progress
 
+    async def progress(self, _: web.Request) -> web.Response:
+        return web.json_response(text=self._progress().model_dump_json(by_alias=True))
 
-async def _healthy(_: web.Request) -> web.Response:
-    return web.Response(text="ok\n")
+    async def metrics(self, _: web.Request) -> web.Response:
+        registry = CollectorRegistry()
+        registry.register(_ProgressCollector(self._progress()))
+        return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
 
-
-async def _metrics(progress: Callable[[], Progress]) -> web.Response:
-    registry = CollectorRegistry()
-    registry.register(_ProgressCollector(progress()))
-    return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
+    async def healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
 
 
 class _ProgressCollector(Collector):

@@ -1,0 +1,129 @@
+"""Kills a worker with SIGKILL at random instants until its work is done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from draftmill_api.exitcode import ExitCode
+from tests.support.job import Job
+
+_START = 60.0  # seconds within which a worker must have its first new record
+_END = 300.0  # seconds within which it must end when it is left alone
+
+
+class Running(Protocol):
+    """A process."""
+
+    def code(self, within: float) -> int | None:
+        """Its exit code, None when it has not ended within so many seconds."""
+        ...
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL."""
+        ...
+
+
+class Starter(Protocol):
+    """A way to start a worker."""
+
+    def start(self, config: Path) -> Running:
+        """Starts it."""
+        ...
+
+
+class ProgramWorker:
+    """The worker as a user starts it."""
+
+    def start(self, config: Path) -> Running:
+        """Starts `python -m draftmill_jobs generate`."""
+        return _Program([sys.executable, "-P", "-m", "draftmill_jobs", "generate", "--config", str(config)])
+
+
+class _Program:
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def code(self, within: float) -> int | None:
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+
+class ForkedWorker:
+    """The same code in a process of its own, forked from one that has imported everything already."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tests.support.preloaded"])
+
+    def start(self, config: Path) -> Running:
+        """Forks a worker."""
+        return _Forked(self._context.Process(target=_work, args=(str(config),)))
+
+
+class _Forked:
+    def __init__(self, process: multiprocessing.context.ForkServerProcess) -> None:
+        self._process = process
+        process.start()
+
+    def code(self, within: float) -> int | None:
+        self._process.join(within)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.join()
+
+
+def _work(config: str) -> None:
+    from draftmill_jobs.main import Step, run_step
+
+    sys.exit(int(run_step(Step.GENERATE, Path(config))))
+
+
+def kill_until_done(job: Job, starter: Starter, *, kills: int, rng: random.Random) -> int:
+    """Starts the worker again and again; returns how often it was killed before it ended by itself.
+
+    Each is killed at a random instant of its work: a random time after its first new record.
+    """
+    config = job.write()
+    for number in range(kills):
+        before = _bytes(job)
+        worker = starter.start(config)
+        if not _grows(worker, lambda before=before: _bytes(job) > before):  # type: ignore[misc]
+            return number
+        if worker.code(rng.uniform(0.0, 0.5)) is not None:
+            return number
+        worker.kill()
+    assert starter.start(config).code(_END) == ExitCode.DONE
+    return kills
+
+
+def _grows(worker: Running, has_grown: Callable[[], bool]) -> bool:
+    end = time.monotonic() + _START
+    while not has_grown():
+        assert time.monotonic() < end, "no new record in time"
+        code = worker.code(0.01)
+        if code is not None:
+            assert code == ExitCode.DONE
+            return False
+    return True
+
+
+def _bytes(job: Job) -> int:
+    return sum(path.stat().st_size for path in job.output.glob("*/raw_responses*.jsonl"))

@@ -1,0 +1,9 @@
+"""What takes long to import, for processes that are forked from one that has it."""
+
+import transformers
+import uvloop
+
+import draftmill_jobs.generate.worker
+import draftmill_jobs.main
+
+LOADED = (draftmill_jobs.main, draftmill_jobs.generate.worker, uvloop, transformers.AutoTokenizer)

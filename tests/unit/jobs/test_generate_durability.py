@@ -1,0 +1,225 @@
+"""No accepted answer is lost and none is written twice, however the worker ends."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from draftmill_api.exitcode import ExitCode
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
+from tests.support.job import Job, prompts, stop, unique, until
+from tests.support.killing_worker import ForkedWorker, kill_until_done
+from tests.support.tiny_model import TinyModel
+
+
+@pytest.fixture
+def slow_server(model: TinyModel) -> Iterator[str]:
+    """A server in a process of its own: 8 % of its answers take 15 times as long."""
+    command = [sys.executable, "-m", "tests.support.engine_server", "--model", str(model.path)]
+    process = subprocess.Popen(
+        [*command, "--delay", "0.05", "--tail", "0.08"], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    process.kill()
+    process.communicate()
+
+
+def test_killed_at_random_instants_nothing_is_lost_or_doubled(job: Job, slow_server: str) -> None:
+    job.datasets = {"A": prompts(400), "B": prompts(200)}
+    job.endpoints = [{"name": "s0", "url": slow_server, "engine": "VLLM"}]
+    assert kill_until_done(job, ForkedWorker(), kills=5, rng=random.Random(7)) == 5
+    for dataset, count in (("A", 400), ("B", 200)):
+        lines = job.lines(dataset=dataset)
+        assert len(unique(lines)) == count
+        assert all(line["output_ids"] == answer_ids(job.model, line["prompt_ids"]) for line in lines)
+    result = job.finish()
+    assert (result.progress.ok, result.progress.total) == (600, 600)
+
+
+async def test_sigterm_lets_answers_finish_and_asks_to_be_retried(job: Job, slow_server: str) -> None:
+    job.datasets = {"A": prompts(1000)}
+    job.endpoints = [{"name": "s0", "url": slow_server, "engine": "VLLM"}]
+    process = job.start("--grace-period", "10")
+    output = job.output / "A" / "raw_responses.jsonl"
+    await until(lambda: output.exists() and output.stat().st_size > 20_000, within=60.0)
+    code, said = stop(process, signal.SIGTERM)
+    assert code == ExitCode.INTERRUPTED, said
+    assert "stopping: 16 answers in flight" in said
+    done = len(unique(job.lines()))
+    assert 16 < done < 1000
+    await job.generate()
+    assert len(unique(job.lines())) == 1000
+
+
+TAILS = {
+    "half a line": b'{"id": "7", "te',
+    "half a line and an end": b'{"id": "7", "te\n\n',
+    "zeros": b"\0" * 100,
+    "blank lines": b"\n\n",
+    "half a line of another kind": b'["id"]\n{"id"',
+}
+
+
+@pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS.keys())
+async def test_a_torn_tail_is_cut_off_and_done_again(job: Job, server: EngineServer, tail: bytes) -> None:
+    await job.use(server).generate()
+    path = job.output / "A" / "raw_responses.jsonl"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + tail)
+    server.by_prompt.clear()
+    code, progress = await job.generate()
+    assert (code, progress.done, server.count) == (ExitCode.DONE, 20, 1)
+    assert len(unique(job.lines())) == 20
+    assert path.read_bytes().startswith(b"".join(lines[:-1]))
+    assert job.finish().progress.ok == 20
+
+
+async def test_a_broken_line_before_good_ones_is_refused(job: Job, server: EngineServer) -> None:
+    await job.use(server).generate()
+    path = job.output / "A" / "raw_responses.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + lines[1][:50] + b"\n" + b"".join(lines[2:]))
+    with pytest.raises(JobRefusedError, match=f"line at byte {len(lines[0])} is no record"):
+        await job.generate()
+
+
+async def test_a_finished_run_asks_nothing_and_ends_at_once(job: Job, server: EngineServer) -> None:
+    await job.use(server).generate()
+    server.stop()
+    code, progress = await job.generate()
+    assert (code, progress.done) == (ExitCode.DONE, 20)
+
+
+async def test_order_and_limit_may_change_between_attempts(job: Job, server: EngineServer) -> None:
+    job.use(server).datasets = {"A": prompts(30)}
+    await job.generate()
+    job.datasets = {"A": [*reversed(prompts(30)), *prompts(10, start=100)]}
+    server.by_prompt.clear()
+    _, progress = await job.generate()
+    assert (progress.done, progress.total, server.count) == (40, 40, 10)
+    job.dataset_fields = {"maxSamples": 25}
+    _, progress = await job.generate()
+    assert (progress.done, progress.total, server.count) == (25, 25, 10)
+    assert len(unique(job.lines())) == 40, "answers beyond a smaller limit stay on disk"
+    assert job.finish().progress.ok == 25
+
+
+async def test_more_samples_keep_those_that_are_there(job: Job, server: EngineServer) -> None:
+    await job.use(server).generate()
+    job.sampling |= {"samplesPerPrompt": 2}
+    _, progress = await job.generate()
+    assert (progress.done, server.count) == (40, 40)
+    assert job.finish().progress.ok == 40
+
+
+async def test_dead_letters_are_left_alone_by_attempts_and_asked_again_by_a_new_run(
+    job: Job, server: EngineServer
+) -> None:
+    job.run = {"name": "r", "uid": "one"}
+    job.generation = {"retries": 0}
+    server.script = lambda request: (
+        Fail({0: 400, 1: 500}.get(request.number, 200)) if request.number < 2 else Reply()
+    )
+    _, progress = await job.use(server).generate()
+    assert progress.errors == 2
+    _, progress = await job.generate()
+    assert (progress.errors, server.count) == (2, 20), "the same run leaves them alone"
+    job.run = {"name": "r", "uid": "two"}
+    _, progress = await job.generate()
+    assert (progress.errors, progress.ok, server.count) == (1, 19, 21), "a new run asks what may pass"
+    assert [letter["permanent"] for letter in job.lines("dead_letter")] == [True]
+    assert job.finish().progress.errors == 1
+
+
+async def test_answers_with_other_sampling_are_not_mixed(job: Job, server: EngineServer) -> None:
+    await job.use(server).generate()
+    job.sampling |= {"temperature": "0.5"}
+    with pytest.raises(JobRefusedError, match=r"another sampling: .*'temperature': 1.0.* there, .*0.5.* now"):
+        await job.generate()
+
+
+async def test_a_second_run_on_the_same_folder_is_refused_by_name(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.2)
+    job.run = {"name": "first", "uid": "1"}
+    job.datasets = {"A": prompts(100)}
+    async with job.use(server).generating():
+        await until(lambda: server.count > 0)
+        job.run = {"name": "second", "uid": "2"}
+        with pytest.raises(JobRefusedError, match="written by run first"):
+            await job.generate()
+
+
+async def test_an_earlier_attempt_of_the_same_run_is_waited_for(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.1)
+    job.run = {"name": "first", "uid": "1"}
+    job.datasets = {"A": prompts(100)}
+    async with job.use(server).generating() as first:
+        await until(lambda: server.count > 0)
+        second = asyncio.create_task(job.generate())
+        await first
+        code, progress = await second
+    assert (code, progress.done, server.count) == (ExitCode.DONE, 100, 100)
+
+
+async def test_two_workers_share_the_rows_and_one_can_go_on_alone(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.use(server).datasets = {"A": [*prompts(60), *prompts(5)]}
+    totals = []
+    for worker in ("0/2", "1/2"):
+        monkeypatch.setenv("DRAFTMILL_WORKER", worker)
+        _, progress = await job.generate()
+        totals.append(progress.total)
+    assert sum(totals) == 65
+    assert min(totals) > 10
+    assert len(unique(job.lines())) == 60
+    assert {path.name for path in (job.output / "A").glob("*.jsonl")} == {
+        "raw_responses-0.jsonl",
+        "raw_responses-1.jsonl",
+    }
+    part = job.output / "A" / "raw_responses-1.jsonl"
+    part.write_bytes(part.read_bytes()[:-30])  # worker 1 died, and nobody takes its place
+    monkeypatch.delenv("DRAFTMILL_WORKER")
+    _, progress = await job.generate()
+    assert (progress.done, progress.skipped, server.count) == (60, 5, 61)
+    assert job.finish().progress.ok == 60
+
+
+async def test_a_full_disk_ends_the_attempt_and_leaves_whole_lines(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real_write = os.write
+    room = 5000
+
+    def write(descriptor: int, data: bytes) -> int:
+        nonlocal room
+        if "raw_responses" not in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            return real_write(descriptor, data)
+        if room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = real_write(descriptor, bytes(data)[:room])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", write)
+    job.datasets = {"A": prompts(100)}
+    with pytest.raises(JobFailedError, match="No space left on device"):
+        await job.use(server).generate()
+    monkeypatch.undo()
+    kept = len(unique(job.lines()))
+    code, progress = await job.generate()
+    assert (code, progress.done) == (ExitCode.DONE, 100)
+    assert len(unique(job.lines())) == 100
+    assert kept < 100

@@ -1,0 +1,210 @@
+"""Failures of servers and rows: what is asked again, what is buried, what stops the run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from draftmill_api.exitcode import ExitCode
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.generate import retry
+from tests.support.engine_server import Cut, EngineServer, Fail, Reaction, Reply, Request, Stall
+from tests.support.job import Job, prompts, unique, until
+
+
+@pytest.fixture(autouse=True)
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_BASE", 0.02)
+    monkeypatch.setattr(retry, "_CAP", 0.1)
+
+
+def abort_openai(body: dict[str, Any]) -> None:
+    body["choices"][0]["finish_reason"] = "abort"
+    body["choices"][0]["token_ids"] = body["choices"][0]["token_ids"][:2]
+
+
+PASSING = {
+    "408": Fail(408),
+    "409": Fail(409),
+    "425": Fail(425),
+    "429": Fail(429, headers=("Retry-After: 0",)),
+    "500": Fail(500),
+    "502 html": Fail(502, b"<html><body><h1>Bad Gateway</h1></body></html>"),
+    "503 flat": Fail(503, b'{"object":"error","message":"The request queue is full.","code":503}'),
+    "504 empty": Fail(504, b""),
+    "cut": Cut(),
+    "abort": Reply(edit=abort_openai),
+    "not json": Fail(200, b"<html>login</html>"),
+}
+
+
+@pytest.mark.parametrize("failure", PASSING.values(), ids=PASSING.keys())
+async def test_a_failure_that_passes_is_asked_again(
+    job: Job, server: EngineServer, failure: Reaction
+) -> None:
+    server.script = lambda request: failure if request.tries < 2 and request.number < 30 else Reply()
+    code, progress = await job.use(server).generate()
+    assert code is ExitCode.DONE
+    assert (progress.ok, progress.errors) == (20, 0)
+    assert progress.retried == server.count - 20 > 0
+    unique(job.lines())
+    assert all(len(line["output_ids"]) == 16 for line in job.lines())
+
+
+async def test_sglangs_abort_is_asked_again(job: Job, server: EngineServer) -> None:
+    server.script = lambda request: Reply(finish="abort" if request.tries == 0 else None)
+    _, progress = await job.use(server, engine="SGLang").generate()
+    assert (progress.ok, progress.retried) == (20, 20)
+
+
+async def test_a_failure_that_stays_costs_each_row_its_tries_and_no_more(
+    job: Job, server: EngineServer
+) -> None:
+    server.script = lambda _: Fail(500)
+    job.generation = {"retries": 2}
+    code, progress = await job.use(server).generate()
+    assert code is ExitCode.DONE
+    assert (progress.errors, progress.done) == (20, 0)
+    assert set(server.by_prompt.values()) == {3}
+    letters = job.lines("dead_letter")
+    assert len(unique(letters)) == 20
+    assert {(letter["reason"], letter["permanent"], letter["tries"]) for letter in letters} == {
+        ("server_error", False, 3)
+    }
+
+
+ROW_FAULTS = {
+    "template": (400, b'{"error":{"message":"System role not supported","code":400}}', "bad_request"),
+    "too long": (
+        400,
+        b'{"error":{"message":"The input (9 tokens) is longer than the model\'s context length (8)."}}',
+        "context_overflow",
+    ),
+    "vllm too long": (
+        400,
+        b'{"error":{"message":"too big","param":"input_tokens","code":400}}',
+        "context_overflow",
+    ),
+    "413": (413, b"", "context_overflow"),
+    "422": (422, b'{"detail":[{"msg":"field required"}]}', "bad_request"),
+}
+
+
+@pytest.mark.parametrize(("status", "body", "reason"), ROW_FAULTS.values(), ids=ROW_FAULTS.keys())
+async def test_a_row_that_cannot_be_answered_is_buried_after_one_try(
+    job: Job, server: EngineServer, status: int, body: bytes, reason: str
+) -> None:
+    server.script = lambda request: Fail(status, body) if request.number == 5 else Reply()
+    code, progress = await job.use(server).generate()
+    assert code is ExitCode.DONE
+    assert (progress.ok, progress.errors, progress.retried, server.count) == (19, 1, 0, 20)
+    (letter,) = job.lines("dead_letter")
+    assert (letter["reason"], letter["permanent"], letter["tries"]) == (reason, True, 1)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+async def test_a_refusal_of_the_server_stops_the_run_and_spends_no_row(
+    job: Job, server: EngineServer, status: int
+) -> None:
+    server.script = lambda request: Fail(status) if request.number >= 3 else Reply()
+    with pytest.raises(JobRefusedError, match=f"s0 .* refuses every request: HTTP {status}") as refused:
+        await job.use(server).generate()
+    assert refused.value.exit_code is ExitCode.CONFIGURATION
+    assert job.lines("dead_letter") == []
+
+
+async def test_a_quarter_of_failures_does_not_lower_the_number_in_flight(
+    job: Job, server: EngineServer
+) -> None:
+    def script(request: Request) -> Reaction:
+        fails = request.number % 4 == 0 and request.tries < 3
+        return Fail(500, delay=0.05) if fails else Reply(delay=0.05)
+
+    server.script = script
+    job.datasets, job.generation = {"A": prompts(400)}, {"concurrency": 20}
+    seen: list[int] = []
+    async with job.use(server).generating() as task:
+        await until(lambda: server.count > 40)
+        while server.count < 380:
+            seen.append(server.in_flight)
+            await asyncio.sleep(0.005)
+        _, progress = await task
+    assert progress.ok == 400
+    assert server.most_in_flight == 20
+    first, last = seen[: len(seen) // 2], seen[len(seen) // 2 :]
+    assert min(sum(half) / len(half) for half in (first, last)) > 14, "leases leak"
+
+
+async def test_a_server_that_goes_away_costs_no_row_its_tries(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.05)
+    job.datasets, job.generation = {"A": prompts(200)}, {"retries": 0}
+    async with job.use(server).generating() as task:
+        await until(lambda: server.count > 60)
+        server.stop()
+        await asyncio.sleep(1.2)  # longer than the backoff of several tries
+        await server.start()
+        code, progress = await task
+    assert code is ExitCode.DONE
+    assert (progress.ok, progress.errors) == (200, 0)
+    unique(job.lines())
+
+
+async def test_a_server_that_answers_slowly_but_works_is_waited_for(job: Job, server: EngineServer) -> None:
+    def script(_: Request) -> Reaction:
+        server.generated += 10  # whatever it works on, its counter grows
+        return Reply(delay=1.5)
+
+    server.script = script
+
+    async def work() -> None:
+        while True:
+            server.generated += 10
+            await asyncio.sleep(0.05)
+
+    job.datasets, job.generation = {"A": prompts(4)}, {"stallTimeout": "500ms"}
+    working = asyncio.create_task(work())
+    _, progress = await job.use(server).generate()
+    working.cancel()
+    assert (progress.ok, progress.retried) == (4, 0)
+
+
+@pytest.mark.parametrize("metrics", [True, False])
+async def test_a_server_without_a_sign_of_life_is_asked_again(
+    job: Job, server: EngineServer, metrics: bool
+) -> None:
+    server.metrics = metrics
+    server.script = lambda request: Stall() if request.number < 4 else Reply()
+    job.datasets, job.generation = {"A": prompts(4)}, {"stallTimeout": "500ms"}
+    _, progress = await job.use(server).generate()
+    assert (progress.ok, progress.errors) == (4, 0)
+    assert progress.retried == 4
+    assert server.disconnects == 4, "a request that is given up is ended on the server too"
+
+
+async def test_a_stall_that_stays_ends_with_dead_letters(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Stall()
+    job.datasets, job.generation = {"A": prompts(3)}, {"stallTimeout": "200ms", "retries": 1}
+    _, progress = await job.use(server).generate()
+    assert (progress.errors, server.count) == (3, 6)
+    assert {letter["reason"] for letter in job.lines("dead_letter")} == {"stalled"}
+
+
+async def test_one_lost_request_is_found_by_the_servers_own_count(job: Job, server: EngineServer) -> None:
+    def script(request: Request) -> Reaction:
+        return Stall() if request.number == 0 else Reply(delay=0.05)
+
+    server.script = script
+    server.running = 0  # the server says that it has nothing
+    job.datasets, job.generation = {"A": prompts(120)}, {"stallTimeout": "600ms", "concurrency": 4}
+    _, progress = await job.use(server).generate()
+    assert (progress.ok, progress.retried) == (120, 1)
+
+
+async def test_a_slow_tail_loses_nothing(job: Job, server: EngineServer) -> None:
+    server.script = lambda request: Reply(delay=0.6 if request.number % 12 == 0 else 0.04)
+    job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 50, "stallTimeout": "1s"}
+    _, progress = await job.use(server).generate()
+    assert (progress.ok, progress.retried, server.count) == (300, 0, 300)
+    unique(job.lines())

@@ -1,0 +1,180 @@
+"""What may change while the worker runs, and what it shows meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+
+import aiohttp
+import pytest
+
+from draftmill_api.exitcode import ExitCode
+from draftmill_api.progress import Progress, WorkerState
+from tests.support.engine_server import EngineServer, Fail, Reply
+from tests.support.job import Job, prompts, unique, until
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.parametrize("concurrency", [200, 1500])
+async def test_the_cap_is_reached_and_never_passed(job: Job, server: EngineServer, concurrency: int) -> None:
+    server.script = lambda request: Reply(delay=4.0 if request.number < concurrency - 1 else 0.05)
+    job.datasets = {"A": prompts(concurrency), "B": prompts(concurrency // 2)}
+    job.generation = {"concurrency": concurrency}
+    _, progress = await job.use(server).generate()
+    assert server.most_in_flight == concurrency
+    assert progress.ok == concurrency * 3 // 2
+
+
+async def test_concurrency_follows_the_config_within_seconds(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.05)
+    job.datasets, job.generation = {"A": prompts(600)}, {"concurrency": 2}
+    async with job.use(server).generating() as task:
+        await until(lambda: server.count > 4)
+        job.generation = {"concurrency": 40}
+        job.write()
+        await until(lambda: server.in_flight == 40, within=5.0)
+        assert server.most_in_flight == 40
+        _, progress = await task
+    assert progress.ok == 600
+
+
+async def test_a_config_that_is_half_written_leaves_the_old_one_in_force(
+    job: Job, server: EngineServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.script = lambda _: Reply(delay=0.05)
+    job.datasets, job.generation = {"A": prompts(100)}, {"concurrency": 2}
+    async with job.use(server).generating() as task:
+        await until(lambda: server.count > 4)
+        job.path.write_text("{generation: {concurrency: 0")
+        await until(lambda: "the config in force stays" in caplog.text, within=5.0)
+        code, progress = await task
+    assert (code, progress.ok) == (ExitCode.DONE, 100)
+
+
+async def test_rows_go_to_the_server_with_least_to_do(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.2)
+    async with EngineServer(job.model, lambda _: Reply(delay=0.02)) as fast:
+        job.datasets, job.generation = {"A": prompts(200)}, {"concurrency": 8}
+        await job.use(server, fast).generate()
+        assert fast.count > 2 * server.count
+    assert {line["server"] for line in job.lines()} == {"s0", "s1"}
+
+
+async def test_endpoints_come_and_go_with_the_config(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.05)
+    async with EngineServer(job.model, lambda _: Reply(delay=0.05)) as other:
+        job.datasets, job.generation = {"A": prompts(300)}, {"retries": 0}
+        async with job.use(server).generating() as task:
+            await until(lambda: server.count > 20)
+            job.use(other).endpoints[0]["name"] = "s1"
+            job.write()
+            await until(lambda: other.count > 0)
+            server.stop()
+            code, progress = await task
+    assert (code, progress.ok, progress.errors) == (ExitCode.DONE, 300, 0)
+    unique(job.lines())
+
+
+async def test_an_endpoint_that_is_not_up_yet_is_waited_for(job: Job, server: EngineServer) -> None:
+    server.health = 503
+    port = free_port()
+    job.write()
+    async with job.use(server).generating(port) as task:
+        progress = await progress_when(port, lambda seen: "503" in seen.message)
+        assert progress.state is WorkerState.WAITING
+        assert "s0: /health answers 503" in progress.message
+        server.health = 200
+        code, _ = await task
+    assert code is ExitCode.DONE
+
+
+async def test_progress_metrics_and_health_are_served(job: Job, server: EngineServer) -> None:
+    server.script = lambda request: Reply(delay=0.1) if request.number else Fail(400)
+    job.datasets, job.run = {"A": prompts(100), "B": prompts(50)}, {"name": "r", "uid": "u1"}
+    job.generation = {"concurrency": 4}
+    port = free_port()
+    async with job.use(server).generating(port) as task:
+        seen = await progress_when(port, lambda seen: seen.progress.requests_per_second != "")
+        assert seen.state is WorkerState.RUNNING
+        assert (seen.run_uid, seen.worker, seen.attempt) == ("u1", "0/1", 1)
+        assert seen.progress.total == 150
+        assert 0 < seen.progress.in_flight <= 4
+        assert float(seen.progress.requests_per_second) > 0
+        assert seen.progress.average_completion_tokens == 16
+        assert re.fullmatch(r"(\d+h)?(\d+m)?(\d+s)?", seen.progress.eta)
+        assert [dataset.name for dataset in seen.datasets] == ["A", "B"]
+        assert [(failure.reason, failure.count) for failure in seen.failures] == [("bad_request", 1)]
+        metrics = await get(port, "/metrics")
+        assert 'draftmill_rows{dataset="A",state="errors"} 1.0' in metrics
+        assert await get(port, "/healthz") == "ok\n"
+        task.cancel()
+
+
+async def get(port: int, path: str) -> str:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
+        return await response.text()
+
+
+async def progress_when(port: int, condition: object, within: float = 20.0) -> Progress:
+    async with asyncio.timeout(within):
+        while True:
+            try:
+                seen = Progress.model_validate_json(await get(port, "/progress"))
+            except aiohttp.ClientConnectorError:
+                pass
+            else:
+                if condition(seen):  # type: ignore[operator]
+                    return seen
+            await asyncio.sleep(0.05)
+
+
+async def test_the_progress_line_has_its_form(
+    job: Job, server: EngineServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    job.datasets = {"A": prompts(250)}
+    await job.use(server).generate()
+    lines = [record.getMessage() for record in caplog.records if record.name == "draftmill.progress"]
+    form = (
+        r"Progress: (\d+)/250 \(0 errors\), \d+\.\d req/s, \d+ tok/s, avg completion: 16 tokens, "
+        r"elapsed: \d+s, ETA: (\d+s|unknown)"
+    )
+    found = [re.fullmatch(form, line) for line in lines]
+    assert {match[1] for match in found if match} >= {"100", "200", "250"}
+
+
+async def test_a_token_cap_is_met_and_not_passed_by_much(job: Job, server: EngineServer) -> None:
+    server.script = lambda _: Reply(delay=0.02)
+    job.datasets = {"A": prompts(300), "B": prompts(20)}
+    job.dataset_fields = {"maxTokens": 1600}
+    code, progress = await job.use(server).generate()
+    assert code is ExitCode.DONE
+    tokens = sum(line["completion_tokens"] for line in job.lines())
+    assert 1600 <= tokens <= 1600 + 64
+    assert progress.not_admitted == 300 - tokens // 16
+    result = job.finish()
+    assert result.cap_reached
+    assert result.progress.not_admitted == progress.not_admitted
+    again, _ = await job.generate()
+    assert again is ExitCode.DONE
+    assert sum(line["completion_tokens"] for line in job.lines()) == tokens, "the cap survives resuming"
+
+
+async def test_rows_that_are_equal_or_unusable_are_accounted_for(job: Job, server: EngineServer) -> None:
+    job.datasets = {
+        "A": [*prompts(10), *prompts(4), {"nothing": 1}, {"nothing": 1}, "{broken", {"prompt": " "}]
+    }
+    _, progress = await job.use(server).generate()
+    assert (progress.total, progress.ok, progress.skipped, progress.errors) == (18, 10, 5, 3)
+    assert server.count == 10
+    letters = job.lines("dead_letter")
+    assert {letter["reason"] for letter in letters} == {"unusable_row"}
+    assert all(letter["permanent"] and letter["prompt_key"] is None for letter in letters)
+    result = job.finish()
+    assert (result.progress.skipped, result.progress.errors) == (5, 3)
