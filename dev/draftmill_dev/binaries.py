@@ -48,7 +48,7 @@ def kube() -> Path:
         CommandError: The build failed.
     """
     go = golang.toolchain()
-    return cache.build("kube", [_MODULE, KUBERNETES_VERSION, go.version], _make_kube) / "draftmill-kube"
+    return cache.build("kube", [*_sources(), KUBERNETES_VERSION, go.version], _make_kube) / "draftmill-kube"
 
 
 def everything() -> Binaries:
@@ -74,6 +74,15 @@ def everything() -> Binaries:
 def _helm() -> Path:
     package = f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"
     return cache.build("helm", [package], lambda folder: golang.toolchain().install(folder, package)) / "helm"
+
+
+def _sources() -> list[Path]:
+    """The files that the program is made of: tests of the module are none."""
+    files = [
+        path for folder in ("cmd", "internal") for path in (_MODULE / folder).rglob("*") if path.is_file()
+    ]
+    built = sorted(path for path in files if not path.name.endswith("_test.go"))
+    return [_MODULE / "go.mod", _MODULE / "go.sum", *built]
 
 
 def _make_kube(folder: Path) -> None:

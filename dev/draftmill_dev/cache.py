@@ -22,6 +22,7 @@ from pathlib import Path
 from draftmill_dev.errors import CommandError
 
 LOG_NAME = "build.log"
+Make = Callable[[Path], object]
 _MARKER = ".complete"
 _LINES_SHOWN = 12
 
@@ -34,7 +35,7 @@ def cache_root() -> Path:
     return root.resolve()
 
 
-def build(name: str, inputs: Iterable[Path | str], make: Callable[[Path], None]) -> Path:
+def build(name: str, inputs: Iterable[Path | str], make: Make) -> Path:
     """Returns the folder `<cache>/<name>-<hash of inputs>`, made by `make` when it is not there yet.
 
     A `Path` among the inputs stands for its content (a folder: its files, their

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from draftmill_dev.errors import DevError
 DEFAULT_NAME = "demo"
 STATES = Path("/var/lib/draftmill")
 _PACKAGES = ("containerd", "runc", "containernetworking-plugins", "iptables", "conntrack", "socat")
+_PROGRAM = "draftmill-kube"
 _STOP_SECONDS = 30
 
 
@@ -158,7 +160,7 @@ def down(name: str = DEFAULT_NAME, *, state: Path | None = None, purge: bool = F
     if not folder.exists():
         return
     preflight.check_machine()
-    command = [str(binaries.kube()), "down", "--name", name, "--state-dir", str(folder)]
+    command = [str(_program(folder)), "down", "--name", name, "--state-dir", str(folder)]
     with console.step(f"Stopping cluster {name}"):
         _run([*command, "--purge"] if purge else command)
 
@@ -172,7 +174,7 @@ def status(name: str = DEFAULT_NAME, *, state: Path | None = None) -> str:
     folder = _state(name, state)
     if not (folder / "cluster.json").exists():
         raise DevError(f"The cluster {name} is not running.")
-    return _run([str(binaries.kube()), "status", "--name", name, "--state-dir", str(folder)])
+    return _run([str(_program(folder)), "status", "--name", name, "--state-dir", str(folder)])
 
 
 @contextlib.contextmanager
@@ -218,6 +220,18 @@ def control_plane(state: Path, *, audit: bool = False) -> Iterator[ControlPlane]
 
 def _state(name: str, chosen: Path | None) -> Path:
     return (chosen or STATES / name).absolute()
+
+
+def _program(state: Path) -> Path:
+    """The program that runs this cluster, which may be older than the sources here or gone from the cache."""
+    try:
+        supervisor = json.loads((state / "cluster.json").read_text())["supervisor"]["pid"]
+        running = Path(f"/proc/{supervisor}/exe")
+        if running.readlink().name.startswith(_PROGRAM):
+            return running
+    except (FileNotFoundError, PermissionError):
+        pass  # nothing runs: any version can clear up
+    return binaries.kube()
 
 
 def _run(command: Sequence[str]) -> str:
