@@ -50,8 +50,8 @@ def main(image_prefix: str, storage_class: str) -> None:
         kubectl.apply([_claim(name, size, storage_class) for name, size in _SIZES.items()])
     with console.step("Model and prompts onto them"):
         _run_job(kubectl, _fill_job(_tagged(images[_SERVER])))
-    manifest = _manifest(_tagged(images[_SERVER]))
-    last_line = run.start_and_show(kubectl, manifest, lambda: _samples(kubectl, images[JOBS]))
+    whole = manifest(_tagged(images[_SERVER]))
+    last_line = run.start_and_show(kubectl, whole, lambda: _samples(kubectl, images[JOBS]))
     console.say(f"""
 The answers lie on the claim {volumes.DATA} in the namespace {_NAMESPACE}, in the folder {run.OUTPUT}.
 
@@ -64,6 +64,11 @@ Remove it all, answers included:
     helm uninstall --namespace {release.NAMESPACE} {release.NAME}
 """)
     print(last_line, flush=True)
+
+
+def manifest(server_image: str) -> str:
+    """The example, with a model server's image that the cluster can pull."""
+    return run.EXAMPLE.read_text().replace("localhost/draftmill-server:demo", server_image)
 
 
 def version() -> str:
@@ -91,10 +96,6 @@ def _values(images: dict[str, str]) -> dict[str, Any]:
         },
         "podDefaults": {"server": release.cpu_server()},
     }
-
-
-def _manifest(server_image: str) -> str:
-    return run.EXAMPLE.read_text().replace("localhost/draftmill-server:demo", server_image)
 
 
 def _namespace() -> Manifest:
