@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -41,12 +42,12 @@ class Go:
             output,
             package,
         ]
-        cache.run(command, folder, env=_environment(), cwd=module)
+        cache.run(command, folder, env=environment(), cwd=module)
 
     def install(self, folder: Path, package: str) -> None:
         """Builds a static program `package@version` from the module proxy into `folder`."""
         command: list[str | Path] = [self.program, "install", "-trimpath", "-ldflags", "-s -w", package]
-        cache.run(command, folder, env={**_environment(), "GOBIN": str(folder)}, cwd=folder)
+        cache.run(command, folder, env={**environment(), "GOBIN": str(folder)}, cwd=folder)
 
 
 @remembered
@@ -88,5 +89,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
-def _environment() -> dict[str, str]:
-    return {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
+def environment() -> dict[str, str]:
+    """This process's variables, and those that make Go build static programs with the toolchain it is."""
+    return {**os.environ, "CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false"}
