@@ -19,6 +19,8 @@ SOURCES = ("api/src", "operator/src", "jobs/src", "cli/src", "dev")
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 # These two run in the development environment; everything else in dev/ runs on a bare machine.
 NEED_THE_DEVELOPMENT_ENVIRONMENT = {"generate.py", "reference.py"}
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "charts").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)")
 PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==\S+( ;.*)? \\$")
 
 
@@ -67,6 +69,13 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert "\n    make test\n" in readme
     assert re.search(r"^make\b.* test$", ci, re.MULTILINE)
     assert re.search(r"^make\b.* lint\b", ci, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_links_to_pages_that_are_there(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text()) if "://" not in link]
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize(
