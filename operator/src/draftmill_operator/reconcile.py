@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pydantic import ValidationError
+import aiohttp
 
 from draftmill_api.jobconfig import config_hash
 from draftmill_api.v1alpha1.shared import Endpoint
@@ -17,6 +17,7 @@ from draftmill_operator.apply import Applier, ChildError
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.diagnose import LOOK_AGAIN, explain, silent_objects
+from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
 from draftmill_operator.observe.observe import observe
@@ -28,7 +29,7 @@ from draftmill_operator.render.children import render_children
 from draftmill_operator.render.config import config_text
 from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.server import server_template, template_hash
-from draftmill_operator.run import Run, RunKey
+from draftmill_operator.run import NOT_UNDERSTOOD, NotUnderstoodError, Run, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
 from draftmill_operator.status.events import events_between
@@ -63,22 +64,42 @@ class Reconciler:
         """One pass; the answer is the number of seconds until the next look.
 
         Raises:
-            RetryLater: a child could not be made; the status says so.
-            ApiError: the API server refused something else.
+            RetryLater: a child could not be made, and the status says so; or the API server refused
+                something else, or could not be reached.
         """
         raw = self._store.run(key)
         if raw is None:
             return None
+        started, result = self._clock.monotonic(), "error"
         try:
             run = Run.from_object(raw)
-        except ValidationError as error:
-            log.error("%s does not fit this operator's types and is left alone: %s", key, error)  # noqa: TRY400
+            if run.being_deleted:
+                self._progress_written.pop(run.identity.uid, None)
+                return None
+            requeue = await self._pass(run)
+            result = "success"
+        except NotUnderstoodError as error:
+            await self._report(error)
             return None
-        if run.being_deleted:
-            self._progress_written.pop(run.identity.uid, None)
-            return None
-        with RECONCILE_SECONDS.labels(kind=key.kind, result="pass").time():
-            return await self._pass(run)
+        except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            raise RetryLater(str(error) or type(error).__name__) from error
+        finally:
+            elapsed = self._clock.monotonic() - started
+            RECONCILE_SECONDS.labels(kind=key.kind, result=result).observe(elapsed)
+        return requeue
+
+    async def _report(self, error: NotUnderstoodError) -> None:
+        """Say in the run's status that this operator cannot act on it."""
+        log.error("%s", error)
+        status = error.status.model_copy(
+            update={
+                "phase": error.status.phase or Phase.PENDING,
+                "reason": NOT_UNDERSTOOD,
+                "message": str(error),
+            }
+        )
+        if status != error.status:
+            await self._kube.write_status(error.identity, status)
 
     async def _pass(self, run: Run) -> float | None:
         now = self._clock.now()

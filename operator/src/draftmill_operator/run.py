@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from draftmill_api.v1alpha1.status import SynthRunStatus
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 
 SYNTHRUN: Final = "SynthRun"
+NOT_UNDERSTOOD: Final = "SpecNotUnderstood"
 
 
 class Role(StrEnum):
@@ -63,15 +66,33 @@ class Run:
         """Parse an object of the API.
 
         Raises:
-            pydantic.ValidationError: the spec or the status does not fit this operator's types, for
-                example after the CRD was upgraded before the operator.
+            NotUnderstoodError: the spec does not fit this operator's types, for example after the CRD was
+                upgraded before the operator.
+            pydantic.ValidationError: the status does not, which only an operator can have written.
         """
         metadata = raw["metadata"]
         key = RunKey(SYNTHRUN, metadata["namespace"], metadata["name"])
+        identity = RunIdentity(key=key, uid=metadata["uid"])
+        status = SynthRunStatus.model_validate(raw.get("status") or {})
+        try:
+            spec = SynthRunSpec.model_validate(raw["spec"])
+        except ValidationError as error:
+            raise NotUnderstoodError(identity, status, error) from error
         return cls(
-            identity=RunIdentity(key=key, uid=metadata["uid"]),
+            identity=identity,
             generation=metadata.get("generation", 0),
             being_deleted="deletionTimestamp" in metadata,
-            spec=SynthRunSpec.model_validate(raw["spec"]),
-            status=SynthRunStatus.model_validate(raw.get("status") or {}),
+            spec=spec,
+            status=status,
         )
+
+
+class NotUnderstoodError(Exception):
+    """A run whose spec this operator does not understand."""
+
+    def __init__(self, identity: RunIdentity, status: SynthRunStatus, error: ValidationError) -> None:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        super().__init__(f"{identity.key}: spec.{field}: {first['msg']}; is the operator older than the CRD?")
+        self.identity = identity
+        self.status = status

@@ -100,6 +100,16 @@ CASES = [
         wanted=Wanted(config=True),
     ),
     case(
+        "plan's answer is of another version",
+        situation(seen=Observed(plan=job(ended_pod(0, text='{"x": 1}'), state=JobState.SUCCEEDED))),
+        phase=Phase.FAILED,
+        failed=Problem(
+            "UnreadableAnswer",
+            "job left a termination message that is not its result; do the job image and the operator "
+            "have the same version?",
+        ),
+    ),
+    case(
         "plan refuses",
         situation(seen=Observed(plan=job(ended_pod(2, refusal_message("ModelNotFound", "no config.json"))))),
         phase=Phase.FAILED,
@@ -177,6 +187,25 @@ CASES = [
         phase=Phase.RUNNING,
         wanted=working(1),
         problem=None,
+    ),
+    case(
+        "worker runs and has not answered yet",
+        situation(planned(), Observed(workers=(job(pod(), attempt=1),), servers=READY)),
+        phase=Phase.STARTING,
+        problem=None,
+        requeue_after=15,
+    ),
+    case(
+        "worker runs and cannot be heard",
+        situation(
+            planned(),
+            Observed(workers=(job(pod(), attempt=1),), servers=READY),
+            now=NOW + timedelta(seconds=61),
+        ),
+        problem=Problem(
+            "ProgressUnreachable",
+            "pod pod runs, but its port 9090 does not answer; does a NetworkPolicy keep the operator out?",
+        ),
     ),
     case(
         "all servers lost while the worker works",
@@ -289,7 +318,7 @@ CASES = [
     case(
         "finish said what is no finish",
         done(finish=job(ended_pod(0, plan_message(1)), state=JobState.SUCCEEDED)),
-        redo=Role.FINISH,
+        phase=Phase.FAILED,
     ),
     case(
         "finish refuses",

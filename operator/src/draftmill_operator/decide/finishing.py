@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_operator.decide.steps import Answered, Ended, Unheard, Working, result_of
+from draftmill_operator.decide.steps import Answered, Ended, Unheard, Working, result_of, unreadable
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import ObservedJob
 from draftmill_operator.run import Role
@@ -37,7 +37,7 @@ def _judge(job: ObservedJob) -> Decision:
             return Decision(Phase.FAILED, failed=result.problem)
         case Answered():
             if result.message.finish is None:
-                return Decision(Phase.FINISHING, Wanted(config=True), redo=Role.FINISH)
+                return Decision(Phase.FAILED, failed=unreadable(job).problem)
             return Decision(Phase.SUCCEEDED, completed=result.message.finish)
         case _:
             assert_never(result)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import assert_never
 
+from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.attempts import (
@@ -22,6 +24,10 @@ from draftmill_operator.observe.types import ObservedJob, Problem
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 SERVERS_NOT_READY = "ServersNotReady"
 WORKER_RESTARTING = "WorkerRestarting"
+PROGRESS_UNREACHABLE = "ProgressUnreachable"
+PATIENCE = timedelta(seconds=60)
+"""Longest time from a worker's pod to its first answer without a word about it."""
+LOOK_AGAIN = 15.0
 _AT_WORK = {WorkerState.RUNNING, WorkerState.DRAINING, WorkerState.DONE}
 
 
@@ -88,11 +94,30 @@ def generating(situation: Situation) -> Decision | None:
         problem = situation.seen.servers.current_problem or Problem(
             SERVERS_NOT_READY, "no server is ready; the worker waits for one"
         )
+    problem = problem or _silence(situation, job)
     recorded = situation.attempts
     attempts = recorded.model_copy(update={"count": job.attempt}) if job.attempt > recorded.count else None
     return Decision(
-        _phase(situation), _generation(situation, job.attempt), problem=problem, attempts=attempts
+        _phase(situation),
+        _generation(situation, job.attempt),
+        problem=problem,
+        attempts=attempts,
+        requeue_after=None if situation.seen.progress is not None else LOOK_AGAIN,
     )
+
+
+def _silence(situation: Situation, job: ObservedJob) -> Problem | None:
+    """A worker that runs and cannot be heard would look as if it never started."""
+    if situation.seen.progress is not None:
+        return None
+    for pod in job.live_pods:
+        if pod.started and situation.now - pod.created > PATIENCE:
+            return Problem(
+                PROGRESS_UNREACHABLE,
+                f"pod {pod.name} runs, but its port {JOB_HTTP_PORT} does not answer; "
+                "does a NetworkPolicy keep the operator out?",
+            )
+    return None
 
 
 def _lost(situation: Situation, job: ObservedJob, end: Lost) -> Decision:

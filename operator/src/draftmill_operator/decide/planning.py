@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_operator.decide.steps import Answered, Ended, Unheard, Working, result_of
+from draftmill_operator.decide.steps import Answered, Ended, Unheard, Working, result_of, unreadable
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import ObservedJob
 from draftmill_operator.run import Role
@@ -35,7 +35,7 @@ def _judge(job: ObservedJob) -> Decision:
             return Decision(Phase.FAILED, failed=result.problem)
         case Answered():
             if result.message.plan is None:
-                return Decision(Phase.PLANNING, Wanted(config=True), redo=Role.PLAN)
+                return Decision(Phase.FAILED, failed=unreadable(job).problem)
             return Decision(Phase.STARTING, wanted, plan=result.message.plan, requeue_after=0)
         case _:
             assert_never(result)

@@ -10,6 +10,7 @@ from draftmill_operator.decide.attempts import refusal
 from draftmill_operator.observe.types import JobState, ObservedJob, Problem, Termination
 
 STEP_FAILED = "StepFailed"
+UNREADABLE_ANSWER = "UnreadableAnswer"
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,24 @@ def result_of(job: ObservedJob, failed_reason: str) -> StepResult:
         return Ended(refusal(termination))
     if job.state is JobState.SUCCEEDED and job.message is not None:
         return Answered(job.message)
+    if job.state is JobState.SUCCEEDED and termination is not None and termination.text:
+        return unreadable(job)
     if job.state is JobState.SUCCEEDED or (job.state is JobState.FAILED and termination is None):
         return Unheard()
     if job.state is JobState.FAILED and termination is not None:
         return Ended(Problem(failed_reason, termination.describe()))
     return Working(job.current_problem or _last_failure(job, termination))
+
+
+def unreadable(job: ObservedJob) -> Ended:
+    """The step succeeded and said something that this operator does not understand."""
+    return Ended(
+        Problem(
+            UNREADABLE_ANSWER,
+            f"{job.name} left a termination message that is not its result; do the job image and the "
+            "operator have the same version?",
+        )
+    )
 
 
 def _last_failure(job: ObservedJob, termination: Termination | None) -> Problem | None:

@@ -84,7 +84,9 @@ def from_kubeconfig(path: Path) -> Connection:
             token=user.get("token"),
         )
     except (OSError, KeyError, StopIteration, yaml.YAMLError) as error:
-        raise CredentialsError(f"cannot use the kubeconfig {path}: {type(error).__name__}: {error}") from error
+        raise CredentialsError(
+            f"cannot use the kubeconfig {path}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def summarise(
             "observed_generation": run.generation,
             "phase": decision.phase,
             "reason": _reason(decision)[:128],
-            "message": problem.message[:4096] if problem is not None else "",
+            "message": (problem.message if problem is not None else _waiting_for(seen))[:4096],
             "conditions": conditions(run, decision, plan, servers, time),
             "plan": plan,
             "progress": _progress(run, seen, decision),
@@ -68,6 +68,13 @@ def _reason(decision: Decision) -> str:
         return CAP_REACHED
     problem = decision.failed or decision.problem
     return problem.reason if problem is not None else ""
+
+
+def _waiting_for(seen: Observed) -> str:
+    """What the worker waits for before it is at work, in its own words."""
+    if seen.progress is None or seen.progress.state not in _BEFORE_WORK:
+        return ""
+    return seen.progress.message
 
 
 def _plan(run: Run, result: PlanResult) -> Plan:

@@ -1,0 +1,172 @@
+"""An API server that refuses, and watches that break, end or fall silent."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from draftmill_dev.cluster import ControlPlane
+from draftmill_operator.freshness import Freshness
+from draftmill_operator.kube.client import KubeClient
+from draftmill_operator.kube.connection import from_kubeconfig
+from draftmill_operator.kube.limiter import TokenBucket
+from draftmill_operator.observe.store import Kind, Store
+from draftmill_operator.run import RunKey
+from draftmill_operator.watch import Intake, seed
+from tests.api.operator_bed import Bed, namespace
+from tests.support.faulty_api import FaultyApi, faulty_api
+from tests.support.operator_process import operator_process
+from tests.support.played import finish_message, plan_message, worker_message
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.api
+
+
+@dataclass(frozen=True)
+class FaultyBed(Bed):
+    """A bed whose operator reaches the API server through a proxy."""
+
+    api: FaultyApi
+
+
+@pytest.fixture
+def faulty(control_plane: ControlPlane, crds: None, tmp_path: Path) -> Iterator[FaultyBed]:
+    with (
+        contextlib.contextmanager(namespace)(control_plane, f"op-{uuid.uuid4().hex[:8]}") as cluster,
+        faulty_api(control_plane.kubeconfig, tmp_path) as api,
+        operator_process(api.kubeconfig, cluster.namespace, tmp_path) as operator,
+    ):
+        operator.start()
+        yield FaultyBed(cluster, operator, control_plane.audit_log, api)
+
+
+def whole_run(bed: Bed, name: str) -> None:
+    run = bed.create(name)
+    run.end("plan", message=plan_message(100))
+    run.make_ready("server")
+    run.make_ready("worker")
+    run.end("worker", message=worker_message(100, 100))
+    run.end("finish", message=finish_message(100))
+    bed.kube.wait_phase(name, "Succeeded", within=60)
+    assert [len(run.jobs(role)) for role in ("plan", "worker", "finish")] == [1, 1, 1]
+
+
+def test_one_write_in_five_in_conflict_and_the_run_still_succeeds(faulty: FaultyBed) -> None:
+    chance = random.Random(7)
+
+    def conflict(method: str, path: str) -> int | None:
+        return 409 if method == "PATCH" and "leases" not in path and chance.random() < 0.2 else None
+
+    faulty.api.fault = conflict
+    whole_run(faulty, "conflicts")
+
+
+def test_a_busy_api_server_is_asked_again(faulty: FaultyBed) -> None:
+    chance = random.Random(7)
+
+    def busy(method: str, path: str) -> int | None:
+        return chance.choice((429, 503)) if "leases" not in path and chance.random() < 0.2 else None
+
+    faulty.api.fault = busy
+    whole_run(faulty, "busy")
+    assert faulty.api.refused > 0
+
+
+def test_a_child_that_fails_on_the_server_leaves_the_phase_and_says_why(faulty: FaultyBed) -> None:
+    run = faulty.create("broken")
+    run.pod("plan")
+    faulty.kube.wait_phase("broken", "Planning", within=10)
+    faulty.api.fault = lambda method, path: 500 if "deployments" in path and method == "PATCH" else None
+    run.end("plan", message=plan_message(100))
+    condition = faulty.wait_condition("broken", "Progressing", "False", "ChildCreateFailed", within=30)
+    assert "made by the test" in condition["message"]
+    assert faulty.kube.status("broken")["plan"]["rows"] == 100
+    faulty.api.fault = lambda _method, _path: None
+    run.make_ready("server")
+
+
+def test_watches_that_break_are_taken_up_again(faulty: FaultyBed) -> None:
+    run = faulty.create("cut")
+    plan = run.pod("plan")
+    faulty.api.break_watches()
+    run.end_pod(plan, message=plan_message(100))
+    run.pod("server", within=30)
+
+
+def test_an_error_in_a_watch_ends_the_process(faulty: FaultyBed) -> None:
+    faulty.api.watch_error = 500
+    faulty.create("error")
+    assert faulty.operator.wait(30) == 1
+
+
+def test_a_lost_lease_ends_the_process(faulty: FaultyBed) -> None:
+    faulty.api.fault = lambda _method, path: 500 if "leases" in path else None
+    assert faulty.operator.wait(40) == 1
+    assert "could not be renewed" in faulty.operator.log()
+
+
+def test_a_second_operator_waits_for_the_first(
+    faulty: FaultyBed, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    folder = tmp_path / "second"
+    folder.mkdir()
+    with operator_process(control_plane.kubeconfig, faulty.kube.namespace, folder) as second:
+        second.identity = "draftmill-operator-1"
+        second.begin()
+        until(lambda: second.get("/livez")[0] == 200, 30, second.log)
+        assert second.get("/readyz")[0] == 500
+        assert faulty.operator.stop() == 0
+        until(second.is_ready, 10, second.log)
+
+
+def test_an_operator_without_the_crd_says_so_and_ends(
+    control_plane: ControlPlane, crds: None, tmp_path: Path
+) -> None:
+    with (
+        faulty_api(control_plane.kubeconfig, tmp_path) as api,
+        operator_process(api.kubeconfig, "default", tmp_path) as operator,
+    ):
+        api.fault = lambda _method, path: 404 if "synthruns" in path else None
+        operator.begin()
+        assert operator.wait(30) == 1
+        assert "the operator ends" in operator.log()
+
+
+async def test_a_change_that_no_watch_brings_is_missed_and_a_deletion_healed(bed: Bed) -> None:
+    """The comparison that liveness rests on, with a cache that no watch feeds."""
+    bed.operator.stop()
+    bed.create("compared")
+    now, called, store = 0.0, [], Store()
+
+    def changed(key: RunKey) -> None:
+        called.append(key.name)
+
+    client = KubeClient(from_kubeconfig(bed.operator.kubeconfig), TokenBucket(50, 100, lambda: 0.0))
+    namespaces = (bed.kube.namespace,)
+    freshness = Freshness(client, store, namespaces, changed, clock=lambda: now)
+    try:
+        await freshness.compare(Kind.RUN)
+        now = 89.0
+        assert freshness.stale_kinds() == []
+        now = 91.0
+        assert freshness.stale_kinds() == [Kind.RUN]
+
+        await seed(client, Intake(store, changed), namespaces)
+        await freshness.compare(Kind.RUN)
+        assert freshness.stale_kinds() == []
+
+        bed.kube.delete_run("compared")
+        called.clear()
+        await freshness.compare(Kind.RUN)
+        assert called == [], "a watch may still say it"
+        await freshness.compare(Kind.RUN)
+        assert called == ["compared"]
+        assert store.run_keys() == []
+    finally:
+        await client.close()
