@@ -8,9 +8,9 @@ from pathlib import Path
 from draftmill_dev import cache, golang, oci, venvs
 
 KUBERNETES_VERSION = "v1.34.4"
-COREDNS_VERSION = "1.12.4"
-HELM_VERSION = "v3.19.0"
 
+_COREDNS = "github.com/coredns/coredns@v1.12.4"
+_HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 _MODULE = venvs.REPOSITORY / "dev" / "cluster"
 _VERSION_PACKAGE = "k8s.io/component-base/version"
 _CLIENT_VERSION_PACKAGE = "k8s.io/client-go/pkg/version"
@@ -47,8 +47,17 @@ def kube() -> Path:
     Raises:
         CommandError: The build failed.
     """
-    go = golang.toolchain()
-    return cache.build("kube", [*_sources(), KUBERNETES_VERSION, go.version], _make_kube) / "draftmill-kube"
+    return cache.build("kube", _kube_key(), _make_kube) / "draftmill-kube"
+
+
+def are_built() -> bool:
+    """Whether `everything` has nothing left to build."""
+    folders = (
+        cache.path_of("kube", _kube_key()),
+        cache.path_of("node-images", _images_key()),
+        cache.path_of("helm", [_HELM]),
+    )
+    return all(cache.is_built(folder) for folder in folders)
 
 
 def everything() -> Binaries:
@@ -58,10 +67,8 @@ def everything() -> Binaries:
         CommandError: A build failed.
     """
     program = kube()
-    images = cache.build(
-        "node-images", [_MODULE / "cmd" / "pause", COREDNS_VERSION, Path(oci.__file__)], _make_images
-    )
-    helm = _helm()
+    images = cache.build("node-images", _images_key(), _make_images)
+    helm = cache.build("helm", [_HELM], lambda folder: golang.toolchain().install(folder, _HELM)) / "helm"
 
     def link(folder: Path) -> None:
         (folder / "kubectl").symlink_to(program)
@@ -71,9 +78,12 @@ def everything() -> Binaries:
     return Binaries(program, folder, (images / "pause.tar", images / "coredns.tar"))
 
 
-def _helm() -> Path:
-    package = f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"
-    return cache.build("helm", [package], lambda folder: golang.toolchain().install(folder, package)) / "helm"
+def _kube_key() -> list[Path | str]:
+    return [*_sources(), KUBERNETES_VERSION, golang.toolchain().version]
+
+
+def _images_key() -> list[Path | str]:
+    return [_MODULE / "cmd" / "pause", _COREDNS, Path(oci.__file__)]
 
 
 def _sources() -> list[Path]:
@@ -103,6 +113,5 @@ def _make_images(folder: Path) -> None:
     go = golang.toolchain()
     go.build(folder, "./cmd/pause", folder / "pause", module=_MODULE)
     oci.write_binary_image(folder / "pause.tar", "draftmill.dev/pause:1", folder / "pause")
-    package = f"github.com/coredns/coredns@v{COREDNS_VERSION}"
-    coredns = cache.build("coredns", [package], lambda made: go.install(made, package)) / "coredns"
+    coredns = cache.build("coredns", [_COREDNS], lambda made: go.install(made, _COREDNS)) / "coredns"
     oci.write_binary_image(folder / "coredns.tar", "draftmill.dev/coredns:1", coredns)

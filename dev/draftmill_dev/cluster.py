@@ -135,7 +135,8 @@ def up(name: str = DEFAULT_NAME, *, state: Path | None = None, network: Network 
     with console.step("Debian packages for the node"):
         toolchain.apt_install(_PACKAGES)
     with console.step("Kubernetes, CoreDNS and Helm") as step:
-        step.note("built from source the first time, about 8 minutes on 2 cores")
+        if not binaries.are_built():
+            step.note("built from source the first time, about 8 minutes on 2 cores")
         programs = binaries.everything()
     command = [str(programs.kube), "up", "--name", name, "--state-dir", str(folder)]
     command += (network or Network()).flags()

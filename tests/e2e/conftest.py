@@ -12,14 +12,17 @@ from draftmill_dev.cluster import Cluster
 
 NAME = "draftmill-test"
 KUBE_IMAGE = "draftmill.dev/kube:test"
+TURN = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds the programs, and waits for other sessions' tests, before any test's time starts to count."""
-    wanted = any("cluster" in getattr(item, "fixturenames", ()) for item in session.items)
-    if wanted and not session.config.option.collectonly:
+    if session.config.option.collectonly or TURN in session.config.stash:
+        return
+    if any(item.get_closest_marker("e2e") for item in session.items):
         binaries.everything()
-        turn = contextlib.ExitStack()
+    if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
+        turn = session.config.stash[TURN] = contextlib.ExitStack()
         turn.enter_context(cache.lock(f"cluster-{NAME}"))
         session.config.add_cleanup(turn.close)
 

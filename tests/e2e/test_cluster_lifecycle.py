@@ -171,7 +171,7 @@ def test_ranges_of_a_running_cluster_do_not_change_silently(alive: Cluster) -> N
     with pytest.raises(
         DevError, match=r"has the range 10\.251\.128\.0/20 for pods, not 10\.252\.0\.0/20: stop it first"
     ):
-        cluster.up(NAME, network=Network(pods="10.252.0.0/20", bridge=BRIDGE))
+        cluster.up(NAME, network=Network(pods="10.252.0.0/20"))
 
 
 def test_ranges_in_use_are_refused(alive: Cluster) -> None:
@@ -207,7 +207,7 @@ def test_after_killing_everything_another_clone_repairs_it(
 
     for folder in ("dev", "requirements"):
         shutil.copytree(venvs.REPOSITORY / folder, tmp_path / folder)
-    command = [sys.executable, "-m", "draftmill_dev", "cluster-up", "--name", NAME, "--bridge", BRIDGE]
+    command = [sys.executable, "-m", "draftmill_dev", "cluster-up", "--name", NAME]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(tmp_path / "dev")})
 
     until(lambda: restarts(kubectl, paused) > restarted, 60, "the pod to run again")

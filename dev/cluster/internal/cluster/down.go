@@ -39,7 +39,7 @@ func down(args []string) error {
 		if err := found.Supervisor.stop(downGrace); err != nil {
 			return err
 		}
-		if err := clear(found.Config); err != nil {
+		if err := clearLeftovers(found.Config); err != nil {
 			return err
 		}
 	}

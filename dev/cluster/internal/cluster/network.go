@@ -44,15 +44,15 @@ func (c Config) ranges() []netip.Prefix {
 // withFreeRanges fills in the ranges that were not chosen, from what the host has no route to.
 func (c Config) withFreeRanges(taken []netip.Prefix) (Config, error) {
 	for n := firstRange; n <= lastRange; n++ {
-		free := rangesOf(byte(n))
-		if overlap(free.ranges(), taken) != nil {
+		proposed := rangesOf(byte(n))
+		if overlap(proposed.ranges(), taken) != nil {
 			continue
 		}
-		for chosen, default_ := range map[*netip.Prefix]netip.Prefix{
-			&c.ServiceCIDR: free.ServiceCIDR, &c.PodCIDR: free.PodCIDR, &c.HostCIDR: free.HostCIDR,
+		for own, free := range map[*netip.Prefix]netip.Prefix{
+			&c.ServiceCIDR: proposed.ServiceCIDR, &c.PodCIDR: proposed.PodCIDR, &c.HostCIDR: proposed.HostCIDR,
 		} {
-			if !chosen.IsValid() {
-				*chosen = default_
+			if !own.IsValid() {
+				*own = free
 			}
 		}
 		return c, c.checkRanges(taken)

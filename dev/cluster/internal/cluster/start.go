@@ -10,7 +10,7 @@ import (
 
 // start clears what a dead cluster left and starts the supervisor in namespaces of its own.
 func start(s state, r *record) error {
-	if err := clear(r.Config); err != nil {
+	if err := clearLeftovers(r.Config); err != nil {
 		return err
 	}
 	taken, err := routedPrefixes()
@@ -47,8 +47,8 @@ func start(s state, r *record) error {
 	return release()
 }
 
-// clear removes what the processes of a dead cluster left on the host.
-func clear(c Config) error {
+// clearLeftovers removes what the processes of a dead cluster left on the host.
+func clearLeftovers(c Config) error {
 	return errors.Join(c.disconnect(), removeCgroups(c.cgroup()))
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -19,8 +21,13 @@ const (
 	startLimit    = 3 * time.Minute
 	// The kernel's limit for the path of a socket, with room for containerd's suffix.
 	longestSocket = 90
-	// A name is part of interface, cgroup and host names.
-	longestName = 40
+	longestName   = 40
+)
+
+var (
+	errEnded = errors.New("the cluster ended while it started")
+	// A cluster's name is its node's too, and part of the names of control groups.
+	validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 )
 
 // upOptions are the flags of `up`.
@@ -38,9 +45,6 @@ func up(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(string(options.state), 0o755); err != nil {
-		return err
-	}
 	unlock, err := lockMachine()
 	if err != nil {
 		return err
@@ -52,6 +56,7 @@ func up(args []string) error {
 	}
 	if found == nil {
 		found = &record{Config: options.wanted}
+		found.Config.Bridge = cmp.Or(found.Config.Bridge, defaultBridge)
 	} else if err := options.wanted.agreesWith(found.Config); err != nil {
 		return err
 	}
@@ -87,7 +92,7 @@ func parseUp(args []string) (upOptions, error) {
 	flags := flag.NewFlagSet("up", flag.ContinueOnError)
 	folder := stateFlag(flags)
 	flags.StringVar(&options.wanted.Name, "name", defaultName, "name of the cluster and of its node")
-	flags.StringVar(&options.wanted.Bridge, "bridge", defaultBridge, "name of the pods' bridge, inside the cluster's network namespace")
+	flags.StringVar(&options.wanted.Bridge, "bridge", "", "name of the pods' bridge, inside the cluster's network namespace (default "+defaultBridge+")")
 	flags.TextVar(&options.wanted.PodCIDR, "pod-cidr", netip.Prefix{}, "addresses of pods (default: a free range)")
 	flags.TextVar(&options.wanted.ServiceCIDR, "service-cidr", netip.Prefix{}, "addresses of Services (default: a free range)")
 	flags.TextVar(&options.wanted.HostCIDR, "host-cidr", netip.Prefix{}, "link between host and node, a /30 (default: a free range)")
@@ -98,8 +103,8 @@ func parseUp(args []string) (upOptions, error) {
 	if err := flags.Parse(args); err != nil {
 		return options, err
 	}
-	if len(options.wanted.Name) > longestName {
-		return options, fmt.Errorf("the name %s is too long: at most %d characters", options.wanted.Name, longestName)
+	if name := options.wanted.Name; len(name) > longestName || !validName.MatchString(name) {
+		return options, fmt.Errorf("%q cannot be a cluster's name: at most %d lower-case letters, digits and '-'", name, longestName)
 	}
 	options.state = folder(options.wanted.Name)
 	if socket := options.state.etcdSocket(); len(socket) > longestSocket {
@@ -134,7 +139,7 @@ func (c Config) agreesWith(existing Config) error {
 			return fmt.Errorf("the cluster %s has the range %s for %s, not %s: stop it first", existing.Name, pair[1], what, pair[0])
 		}
 	}
-	if c.Bridge != existing.Bridge {
+	if c.Bridge != "" && c.Bridge != existing.Bridge {
 		return fmt.Errorf("the cluster %s has the bridge %s, not %s: stop it first", existing.Name, existing.Bridge, c.Bridge)
 	}
 	return nil
@@ -142,25 +147,22 @@ func (c Config) agreesWith(existing Config) error {
 
 // complete brings a started cluster to health: images, CoreDNS, then waiting.
 func (n node) complete(ctx context.Context, supervisor process, client kubernetes.Interface, images []string) error {
-	alive := func(attempt func() error) func() error {
-		return func() error {
-			if !supervisor.alive() {
-				return nil
-			}
-			return attempt()
-		}
-	}
-	steps := []func() error{
-		func() error { return waitFor(ctx, alive(func() error { return accepts(n.state.containerdSocket()) })) },
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		waitUntil(startLimit, func() bool { return ctx.Err() != nil || !supervisor.alive() })
+		cancel(errEnded)
+	}()
+	for _, step := range []func() error{
+		func() error { return waitFor(ctx, func() error { return accepts(n.state.containerdSocket()) }) },
 		func() error { return n.importImages(images) },
-		func() error { return waitFor(ctx, alive(func() error { return apiReady(ctx, client) })) },
+		func() error { return waitFor(ctx, func() error { return apiReady(ctx, client) }) },
 		n.applyDNS,
-		func() error { return waitFor(ctx, alive(func() error { return n.healthy(ctx, supervisor, client) })) },
-	}
-	for _, step := range steps {
+		func() error { return waitFor(ctx, func() error { return n.healthy(ctx, supervisor, client) }) },
+	} {
 		err := step()
-		if !supervisor.alive() {
-			return fmt.Errorf("the cluster ended while it started; the reason is in %s", n.state.log("supervisor"))
+		if err != nil && !supervisor.alive() {
+			return fmt.Errorf("%w; the reason is in %s", errEnded, n.state.log("supervisor"))
 		}
 		if err != nil {
 			return fmt.Errorf("the cluster is not healthy: %w\nIts logs: %s", err, n.state.path("logs"))
