@@ -196,6 +196,22 @@ def test_a_killed_part_comes_back(alive: Cluster, part: str) -> None:
     assert parts(alive)[part] != killed
 
 
+def test_a_pod_whose_shim_is_killed_starts_again(alive: Cluster, kubectl: Kubectl, paused: str) -> None:
+    restarted = restarts(kubectl, paused)
+    for pid in members("pid", namespaces_of(supervisor(alive))["pid"]):
+        if "containerd-shim" in Path(f"/proc/{pid}/cmdline").read_text():
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: restarts(kubectl, paused) > restarted, 60, "the pod to run again")
+    up()
+
+
+def test_killing_the_first_process_alone_ends_all_and_is_repaired(alive: Cluster) -> None:
+    namespaces = namespaces_of(supervisor(alive))
+    os.kill(supervisor(alive), signal.SIGKILL)
+    up()
+    until(lambda: not in_namespaces([namespaces]), 10, "the dead cluster's namespaces to be empty")
+
+
 def test_after_killing_everything_another_clone_repairs_it(
     alive: Cluster, kubectl: Kubectl, paused: str, tmp_path: Path
 ) -> None:

@@ -4,8 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
-	"slices"
 )
 
 // Status prints what runs and whether it is healthy; the exit code is 1 when it is not.
@@ -33,8 +31,12 @@ func status(args []string) error {
 	fmt.Printf("logs        %s\n", s.path("logs"))
 	fmt.Printf("pods        %s, Services %s\n", config.PodCIDR, config.ServiceCIDR)
 	running := found.Supervisor.children()
-	for _, part := range slices.Sorted(maps.Keys(running)) {
-		fmt.Printf("process     %-24s %d\n", part, running[part])
+	for _, part := range partNames {
+		if pid, found := running[part]; found {
+			fmt.Printf("process     %-24s %d\n", part, pid)
+		} else {
+			fmt.Printf("process     %-24s not running\n", part)
+		}
 	}
 	client, err := newClient(s.kubeconfig())
 	if err != nil {
