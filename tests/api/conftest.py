@@ -47,9 +47,22 @@ def start_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ca
         yield start
 
 
+@pytest.fixture(scope="module")
+def bed(control_plane: ControlPlane, crds: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """A namespace with a running operator, for tests that stop neither and count nothing."""
+    with _bed(control_plane, tmp_path_factory.mktemp("operator")) as shared:
+        yield shared
+
+
 @pytest.fixture
-def bed(control_plane: ControlPlane, crds: None, tmp_path: Path) -> Iterator[Bed]:
-    """A namespace with an operator of its own, which is running."""
+def own_bed(control_plane: ControlPlane, crds: None, tmp_path: Path) -> Iterator[Bed]:
+    """A namespace with a running operator, for one test alone."""
+    with _bed(control_plane, tmp_path) as own:
+        yield own
+
+
+@contextlib.contextmanager
+def _bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
     with (
         contextlib.contextmanager(namespace)(control_plane, f"op-{uuid.uuid4().hex[:8]}") as cluster,
         operator_process(control_plane.kubeconfig, cluster.namespace, tmp_path) as operator,

@@ -10,6 +10,7 @@ from typing import Any
 
 from kubernetes import client
 
+from draftmill_api import names
 from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
 from tests.support.operator_process import OperatorProcess
@@ -34,6 +35,13 @@ class Bed:
             del manifest["spec"]["server"]
         self.kube.create_run(manifest)
         return Player(self.kube, name)
+
+    def deployments(self, name: str) -> list[Any]:
+        """The Deployments of a run."""
+        found: list[Any] = self.kube.apps.list_namespaced_deployment(
+            self.kube.namespace, label_selector=f"{names.LABEL_RUN}={name}"
+        ).items
+        return found
 
     def condition(self, name: str, kind: str) -> dict[str, Any]:
         """One condition of a run; empty if it has none of that type."""

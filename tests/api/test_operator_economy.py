@@ -28,16 +28,16 @@ def whole_run(bed: Bed, name: str) -> None:
     run.end("worker", message=worker_message(100, 100))
     run.end("finish", message=finish_message(100))
     bed.kube.wait_phase(name, "Succeeded", within=10)
-    until(lambda: not bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items, 10, "no servers")
+    until(lambda: not bed.deployments(name), 10, "no servers")
 
 
-def test_a_whole_run_costs_a_handful_of_writes_and_idling_none(bed: Bed) -> None:
-    whole_run(bed, "cheap")
-    lease = _lease(bed)
-    until(lambda: _lease(bed) != lease, 10, "the lease is renewed")
+def test_a_whole_run_costs_a_handful_of_writes_and_idling_none(own_bed: Bed) -> None:
+    whole_run(own_bed, "cheap")
+    lease = _lease(own_bed)
+    until(lambda: _lease(own_bed) != lease, 10, "the lease is renewed")
     writes = Counter(
         (line["verb"], line["objectRef"]["resource"], line["objectRef"].get("subresource", ""))
-        for line in bed.writes()
+        for line in own_bed.writes()
     )
     assert writes["patch", "jobs", ""] == 3
     assert writes["patch", "deployments", ""] == 1
@@ -45,10 +45,10 @@ def test_a_whole_run_costs_a_handful_of_writes_and_idling_none(bed: Bed) -> None
     assert writes["patch", "synthruns", "status"] <= 10
     assert not [key for key in writes if key[1:] == ("synthruns", "")], "neither spec nor metadata"
 
-    before = len(bed.writes())
+    before = len(own_bed.writes())
     start = time.monotonic()
     until(lambda: time.monotonic() - start > 12, 20, "a while")
-    assert len(bed.writes()) == before
+    assert len(own_bed.writes()) == before
 
 
 def test_nothing_of_the_run_but_its_status_is_touched(bed: Bed) -> None:
@@ -59,65 +59,65 @@ def test_nothing_of_the_run_but_its_status_is_touched(bed: Bed) -> None:
     assert _pristine(bed, "pristine") == before
 
 
-def test_progress_alone_is_written_at_most_every_five_seconds(bed: Bed) -> None:
-    run = bed.create("chatty")
+def test_progress_alone_is_written_at_most_every_five_seconds(own_bed: Bed) -> None:
+    run = own_bed.create("chatty")
     run.end("plan", message=plan_message(1000))
     run.make_ready("server")
     with progress_server(answer(1, 1000)) as progress:
         run.make_ready("worker", progress.address)
-        bed.kube.wait_phase("chatty", "Running", within=10)
-        before = _status_writes(bed)
+        own_bed.kube.wait_phase("chatty", "Running", within=10)
+        before = _status_writes(own_bed)
         start = time.monotonic()
         while time.monotonic() - start < 11:
             progress.answer = answer(2 + int((time.monotonic() - start) * 10), 1000)
             until(lambda: True, 1, "nothing")
-        assert 1 <= _status_writes(bed) - before <= 3
+        assert 1 <= _status_writes(own_bed) - before <= 3
 
 
-def test_rates_without_counts_are_not_written(bed: Bed) -> None:
-    run = bed.create("rates")
+def test_rates_without_counts_are_not_written(own_bed: Bed) -> None:
+    run = own_bed.create("rates")
     run.end("plan", message=plan_message(1000))
     run.make_ready("server")
     with progress_server(answer(1, 1000)) as progress:
         run.make_ready("worker", progress.address)
-        bed.kube.wait("rates", lambda s: s.get("progress", {}).get("done") == 1, within=10)
-        until(lambda: bed.condition("rates", "ServersReady").get("status") == "True", 5, "calm")
-        before = _status_writes(bed)
+        own_bed.kube.wait("rates", lambda s: s.get("progress", {}).get("done") == 1, within=10)
+        until(lambda: own_bed.condition("rates", "ServersReady").get("status") == "True", 5, "calm")
+        before = _status_writes(own_bed)
         other = answer(1, 1000)
         progress.answer = other.model_copy(
             update={"progress": other.progress.model_copy(update={"requests_per_second": "9.9"})}
         )
         start = time.monotonic()
         until(lambda: time.monotonic() - start > 7, 10, "a while")
-        assert _status_writes(bed) == before
+        assert _status_writes(own_bed) == before
 
 
-def test_a_new_operator_with_other_defaults_leaves_a_running_run_as_it_is(bed: Bed) -> None:
-    run = bed.create("frozen")
+def test_a_new_operator_with_other_defaults_leaves_a_running_run_as_it_is(own_bed: Bed) -> None:
+    run = own_bed.create("frozen")
     run.to_running()
-    (deployment,) = bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items
-    bed.operator.stop()
-    bed.operator.configure(
+    (deployment,) = own_bed.deployments("frozen")
+    own_bed.operator.stop()
+    own_bed.operator.configure(
         jobImage="registry.example/draftmill-jobs:next",
         podDefaults={"server": {"env": [{"name": "NEW", "value": "1"}]}, "job": {}},
     )
-    bed.operator.start()
+    own_bed.operator.start()
     run.end("worker", message=worker_message(100, 100))
     finish = run.pod("finish")
     assert finish.spec.containers[0].image.endswith(":test")
     run.end("finish", message=finish_message(100))
-    status = bed.kube.wait_phase("frozen", "Succeeded", within=10)
+    status = own_bed.kube.wait_phase("frozen", "Succeeded", within=10)
     assert status["attempts"]["count"] == 1
     assert deployment.metadata.generation == 1
 
-    other = bed.create("thawed")
+    other = own_bed.create("thawed")
     assert other.pod("plan").spec.containers[0].image.endswith(":next")
 
 
 def test_replicas_follow_the_spec_and_not_a_hand(bed: Bed) -> None:
     run = bed.create("scaled")
     run.to_running()
-    (deployment,) = bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items
+    (deployment,) = bed.deployments("scaled")
     name = deployment.metadata.name
     bed.kube.apps.patch_namespaced_deployment(name, bed.kube.namespace, {"spec": {"replicas": 3}})
     until(lambda: _replicas(bed, name) == 1, 10, "one replica again")

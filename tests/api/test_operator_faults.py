@@ -138,17 +138,17 @@ def test_an_operator_without_the_crd_says_so_and_ends(
         assert "the operator ends" in operator.log()
 
 
-async def test_a_change_that_no_watch_brings_is_missed_and_a_deletion_healed(bed: Bed) -> None:
+async def test_a_change_that_no_watch_brings_is_missed_and_a_deletion_healed(own_bed: Bed) -> None:
     """The comparison that liveness rests on, with a cache that no watch feeds."""
-    bed.operator.stop()
-    bed.create("compared")
+    own_bed.operator.stop()
+    own_bed.create("compared")
     now, called, store = 0.0, [], Store()
 
     def changed(key: RunKey) -> None:
         called.append(key.name)
 
-    client = KubeClient(from_kubeconfig(bed.operator.kubeconfig), TokenBucket(50, 100, lambda: 0.0))
-    namespaces = (bed.kube.namespace,)
+    client = KubeClient(from_kubeconfig(own_bed.operator.kubeconfig), TokenBucket(50, 100, lambda: 0.0))
+    namespaces = (own_bed.kube.namespace,)
     freshness = Freshness(client, store, namespaces, changed, clock=lambda: now)
     try:
         await freshness.compare(Kind.RUN)
@@ -161,7 +161,7 @@ async def test_a_change_that_no_watch_brings_is_missed_and_a_deletion_healed(bed
         await freshness.compare(Kind.RUN)
         assert freshness.stale_kinds() == []
 
-        bed.kube.delete_run("compared")
+        own_bed.kube.delete_run("compared")
         called.clear()
         await freshness.compare(Kind.RUN)
         assert called == [], "a watch may still say it"

@@ -80,33 +80,33 @@ def test_a_plan_that_refuses(bed: Bed) -> None:
     assert len(run.jobs("plan")) == 1, "its log stays"
 
 
-def test_pods_that_a_quota_refuses(bed: Bed) -> None:
-    quota(bed, pods="0")
-    run = bed.create("quota")
-    condition = bed.wait_condition("quota", "Planned", "False", "FailedCreate")
+def test_pods_that_a_quota_refuses(own_bed: Bed) -> None:
+    quota(own_bed, pods="0")
+    run = own_bed.create("quota")
+    condition = own_bed.wait_condition("quota", "Planned", "False", "FailedCreate")
     assert "exceeded quota: tight" in condition["message"]
-    lift_quota(bed)
+    lift_quota(own_bed)
     run.pod("plan", within=40)
 
 
-def test_servers_that_a_quota_refuses(bed: Bed) -> None:
-    run = bed.create("serverquota")
+def test_servers_that_a_quota_refuses(own_bed: Bed) -> None:
+    run = own_bed.create("serverquota")
     run.pod("plan")
-    quota(bed, **{"requests.nvidia.com/gpu": "4"})
+    quota(own_bed, **{"requests.nvidia.com/gpu": "4"})
     run.end("plan", message=plan_message(100))
-    condition = bed.wait_condition("serverquota", "ServersReady", "False", "FailedCreate")
+    condition = own_bed.wait_condition("serverquota", "ServersReady", "False", "FailedCreate")
     assert "exceeded quota: tight" in condition["message"]
 
 
-def test_jobs_that_a_quota_refuses(bed: Bed) -> None:
-    quota(bed, **{"count/jobs.batch": "0"})
-    run = bed.create("jobquota")
-    condition = bed.wait_condition("jobquota", "Progressing", "False", "ChildCreateFailed")
+def test_jobs_that_a_quota_refuses(own_bed: Bed) -> None:
+    quota(own_bed, **{"count/jobs.batch": "0"})
+    run = own_bed.create("jobquota")
+    condition = own_bed.wait_condition("jobquota", "Progressing", "False", "ChildCreateFailed")
     assert "exceeded quota: tight" in condition["message"]
-    assert bed.kube.status("jobquota")["observedGeneration"] == 0
-    lift_quota(bed)
+    assert own_bed.kube.status("jobquota")["observedGeneration"] == 0
+    lift_quota(own_bed)
     run.pod("plan", within=40)
-    bed.wait_condition("jobquota", "Progressing", "True", "Planning")
+    own_bed.wait_condition("jobquota", "Progressing", "True", "Planning")
 
 
 def test_an_object_of_a_childs_name_that_is_not_the_runs_is_left_alone(bed: Bed) -> None:
@@ -124,20 +124,20 @@ def test_an_object_of_a_childs_name_that_is_not_the_runs_is_left_alone(bed: Bed)
     run.pod("plan", within=60)
 
 
-def test_a_host_path_outside_the_prefixes(bed: Bed) -> None:
+def test_a_host_path_outside_the_prefixes(own_bed: Bed) -> None:
     storage = {
         "models": {"hostPath": {"path": "/mnt/models"}},
         "data": {"persistentVolumeClaim": {"claimName": "data"}},
     }
-    run = bed.create("hostpath", storage=storage)
-    condition = bed.wait_condition("hostpath", "Progressing", "False", "HostPathNotAllowed", within=5)
+    run = own_bed.create("hostpath", storage=storage)
+    condition = own_bed.wait_condition("hostpath", "Progressing", "False", "HostPathNotAllowed", within=5)
     assert "'/mnt/models'" in condition["message"]
-    assert bed.kube.status("hostpath")["phase"] == "Pending"
+    assert own_bed.kube.status("hostpath")["phase"] == "Pending"
     assert run.jobs("plan") == []
 
-    bed.operator.stop()
-    bed.operator.configure(hostPathPrefixes=["/mnt"])
-    bed.operator.start()
+    own_bed.operator.stop()
+    own_bed.operator.configure(hostPathPrefixes=["/mnt"])
+    own_bed.operator.start()
     run.pod("plan")
 
 
@@ -150,14 +150,14 @@ def test_a_volume_that_cannot_be_mounted(bed: Bed) -> None:
     assert "no such file or directory" in condition["message"]
 
 
-def test_each_problem_is_told_once_as_an_event(bed: Bed) -> None:
-    run = bed.create("told")
+def test_each_problem_is_told_once_as_an_event(own_bed: Bed) -> None:
+    run = own_bed.create("told")
     run.end("plan", exit_code=2, message=refusal_message("PromptsNotFound", "no /data/p.jsonl"))
-    bed.kube.wait("told", lambda s: s.get("phase") == "Failed", within=10)
-    until(lambda: ("Warning", "PromptsNotFound") in events(bed, "told"), 5, "the event")
-    bed.operator.kill()
-    bed.operator.start()
-    assert events(bed, "told").count(("Warning", "PromptsNotFound")) == 1
+    own_bed.kube.wait("told", lambda s: s.get("phase") == "Failed", within=10)
+    until(lambda: ("Warning", "PromptsNotFound") in events(own_bed, "told"), 5, "the event")
+    own_bed.operator.kill()
+    own_bed.operator.start()
+    assert events(own_bed, "told").count(("Warning", "PromptsNotFound")) == 1
 
 
 def warn(bed: Bed, pod: Any, reason: str, message: str) -> None:

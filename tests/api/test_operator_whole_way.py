@@ -37,7 +37,7 @@ def test_a_run_goes_from_plan_to_complete(bed: Bed) -> None:
     assert status["output"]["manifest"] == "prepared/manifest.json"
     assert status["observedGeneration"] == 1
     assert bed.condition("whole", "Complete")["status"] == "True"
-    until(lambda: not bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items, 10, "no servers")
+    until(lambda: not bed.deployments("whole"), 10, "no servers")
 
 
 def test_with_given_endpoints_the_worker_starts_right_after_the_plan(bed: Bed) -> None:
@@ -47,4 +47,4 @@ def test_with_given_endpoints_the_worker_starts_right_after_the_plan(bed: Bed) -
     run.make_ready("worker")
     assert run.config()["endpoints"] == endpoints
     assert bed.condition("given", "ServersReady")["reason"] == "GivenEndpoints"
-    assert bed.kube.apps.list_namespaced_deployment(bed.kube.namespace).items == []
+    assert bed.deployments("given") == []
