@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
+import ipaddress
+import json
 import re
+import socketserver
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
@@ -26,6 +31,13 @@ FRONT = {
     "metadata": {"name": "front"},
     "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
 }
+
+
+class Greeting(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +143,21 @@ def test_this_machine_reaches_pods_and_services_by_address(kubectl: Kubectl, web
     pod_address = kubectl.run("get", "pod/web", "--output=jsonpath={.status.podIP}:8080")
     for address in (pod_address, service_address(kubectl)):
         assert "v1.34.4" in read(f"http://{address}/version")
+
+
+def test_a_pod_reaches_this_machine_at_its_end_of_the_link(
+    kubectl: Kubectl, cluster: Cluster, web: str
+) -> None:
+    link = json.loads((cluster.state / "cluster.json").read_text())["config"]["hostCIDR"]
+    here = str(next(ipaddress.ip_network(link).hosts()))
+    with socketserver.TCPServer((here, 0), Greeting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://{here}:{server.server_address[1]}"
+        try:
+            command = ["kubectl", "--server", url, "get", "--raw", "/"]
+            assert kubectl.run("exec", web, "--", "/draftmill-kube", *command) == "hello"
+        finally:
+            server.shutdown()
 
 
 def test_the_node_looks_like_eight_blackwell_gpus(kubectl: Kubectl) -> None:
