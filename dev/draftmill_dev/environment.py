@@ -64,7 +64,8 @@ def _make(folder: Path) -> None:
         raise DevError(
             f"{PYTHON} is Python {version}; the model server's packages are pinned for 3.11 (Debian 12)"
         )
-    venv = venvs.create(folder, PYTHON, _REQUIREMENTS)
+    # Compiled now: pods mount it read-only, and would compile all of vLLM and torch at each start.
+    venv = venvs.create(folder, PYTHON, _REQUIREMENTS, "--compile-bytecode")
     _name_vllm(venv)
 
 

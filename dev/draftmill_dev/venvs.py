@@ -32,20 +32,22 @@ def uv() -> Path:
     return cache.build("uv", [pinned, sys.version], make) / "venv" / "bin" / "uv"
 
 
-def create(folder: Path, python: str, requirements: Path) -> Path:
+def create(folder: Path, python: str, requirements: Path, *options: str) -> Path:
     """Makes `<folder>/venv` with exactly the packages of a requirement file; it may be mounted anywhere.
 
     Args:
         folder: The cache folder being built.
         python: The interpreter, which must stand at the same path wherever the environment is used.
         requirements: File with pinned versions and hashes.
+        options: Further flags of `uv pip install`.
 
     Raises:
         CommandError: A package could not be fetched or installed.
     """
     venv = folder / "venv"
     run_uv(["venv", "--relocatable", "--python", python, venv], folder)
-    run_uv(["pip", "install", "--python", venv, "--no-deps", "--require-hashes", "-r", requirements], folder)
+    exactly: list[str | Path] = ["--no-deps", "--require-hashes", "-r", requirements]
+    run_uv(["pip", "install", "--python", venv, *options, *exactly], folder)
     return venv
 
 
