@@ -26,7 +26,7 @@ def test_output_ids_are_those_of_a_direct_request(bed: Bed, vllm: str) -> None:
         sampling={"temperature": "0", "maxCompletionTokens": 24},
     )
 
-    status = bed.kube.wait_phase(run, "Succeeded", within=120)
+    status = bed.kube.wait_phase(run, "Succeeded", within=300)
 
     records = assert_complete(bed.output(run), {"B1_exact": 12, "B2_exact": 4})
     with ThreadPoolExecutor(16) as pool:
@@ -46,16 +46,16 @@ def test_a_deleted_generator_pod_is_replaced_and_resumes(bed: Bed, vllm: str) ->
         datasets=[bed.dataset("B1", bed.prompts("deleted.jsonl", 24))],
         endpoints=[bed.endpoint(vllm)],
         generation={"concurrency": 4},
-        sampling={"temperature": "0", "maxCompletionTokens": 32},
+        sampling={"temperature": "0", "maxCompletionTokens": 16},
     )
-    bed.kube.wait(run, lambda status: status.get("progress", {}).get("done", 0) >= 2, 90, "first records of")
+    bed.kube.wait(run, lambda status: status.get("progress", {}).get("done", 0) >= 2, 120, "first records of")
     first = bed.kube.running_pod(run, "worker")
 
     bed.kube.core.delete_namespaced_pod(first.metadata.name, bed.kube.namespace)
 
     second = bed.kube.running_pod(run, "worker", within=60)
     assert second.metadata.uid != first.metadata.uid
-    bed.kube.wait_phase(run, "Succeeded", within=120)
+    bed.kube.wait_phase(run, "Succeeded", within=300)
     assert_complete(bed.output(run), {"B1": 24})
 
 
@@ -66,7 +66,7 @@ def test_a_deleted_run_takes_everything_of_its_own_with_it(bed: Bed, vllm: str) 
         endpoints=[bed.endpoint(vllm)],
         sampling={"maxCompletionTokens": 256},
     )
-    bed.kube.running_pod(run, "worker", within=90)
+    bed.kube.running_pod(run, "worker", within=120)
 
     bed.kube.delete_run(run)
 
@@ -83,7 +83,7 @@ def test_a_run_that_finishes_while_the_operator_is_away_is_completed_later(bed: 
         endpoints=[bed.endpoint(vllm)],
         sampling={"temperature": "0", "maxCompletionTokens": 16},
     )
-    bed.kube.wait_phase(run, "Finishing", within=90)
+    bed.kube.wait_phase(run, "Finishing", within=120)
 
     with bed.operator_away():
         until(lambda: bed.finish_job_succeeded(run), 60, "the finish job succeeds")
@@ -96,19 +96,19 @@ def test_a_run_that_finishes_while_the_operator_is_away_is_completed_later(bed: 
 def test_concurrency_can_be_changed_while_running(bed: Bed, vllm: str) -> None:
     run = bed.create_run(
         "live",
-        datasets=[bed.dataset("B1", bed.prompts("live.jsonl", 40))],
+        datasets=[bed.dataset("B1", bed.prompts("live.jsonl", 30))],
         endpoints=[bed.endpoint(vllm)],
         generation={"concurrency": 2},
-        sampling={"temperature": "0", "maxCompletionTokens": 48},
+        sampling={"temperature": "0", "maxCompletionTokens": 24},
     )
-    bed.kube.wait(run, lambda status: status.get("progress", {}).get("done", 0) >= 1, 90, "first record of")
+    bed.kube.wait(run, lambda status: status.get("progress", {}).get("done", 0) >= 1, 120, "first record of")
     pod = bed.kube.running_pod(run, "worker").metadata.uid
 
     bed.kube.patch_run(run, {"spec": {"generation": {"concurrency": 20}}})
 
     bed.kube.wait(run, lambda status: status["progress"].get("inFlight", 0) > 2, 20, "more in flight in")
     assert bed.kube.running_pod(run, "worker").metadata.uid == pod
-    bed.kube.wait_phase(run, "Succeeded", within=120)
+    bed.kube.wait_phase(run, "Succeeded", within=300)
 
 
 def _ask(url: str, messages: list[dict[str, Any]], tokens: int) -> dict[str, Any]:
