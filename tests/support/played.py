@@ -20,6 +20,7 @@ from draftmill_api.progress import (
     TerminationMessage,
     WorkerResult,
     WorkerState,
+    packed,
 )
 from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
 from tests.support.kube import Kube
@@ -68,7 +69,7 @@ def finish_message(*done: int, cap_reached: bool = False) -> TerminationMessage:
     return TerminationMessage(
         finish=FinishResult(
             progress=counts(sum(done), sum(done)),
-            dataset_done=list(done),
+            dataset_counts=[packed(counts(each, each)) for each in done],
             cap_reached=cap_reached,
             manifest="/data/prepared/manifest.json",
             manifest_sha256="a" * 64,

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from pydantic import Field
 
 from draftmill_api.base import ApiModel
-from draftmill_api.v1alpha1.status import DatasetProgress, Failure, ModelFacts, RunProgress
+from draftmill_api.v1alpha1.status import (
+    Count,
+    Counts,
+    DatasetProgress,
+    Failure,
+    ModelFacts,
+    RunProgress,
+)
 
 
 class WorkerState(StrEnum):
@@ -58,12 +66,43 @@ class PlanResult(ApiModel):
     bytes_free: int
 
 
+COUNT_FIELDS: Final = (
+    "done",
+    "total",
+    "ok",
+    "truncated",
+    "malformed",
+    "errors",
+    "skipped",
+    "not_admitted",
+    "completion_tokens",
+)
+"""Order of the numbers in `FinishResult.dataset_counts`, which has no room for their names."""
+
+
+def packed(counts: Counts) -> list[int]:
+    """Counts as bare numbers."""
+    return [getattr(counts, field) for field in COUNT_FIELDS]
+
+
+def unpacked(name: str, numbers: list[int]) -> DatasetProgress:
+    """A dataset's counts from bare numbers.
+
+    Raises:
+        ValueError: there are not as many numbers as fields.
+    """
+    return DatasetProgress(name=name, **dict(zip(COUNT_FIELDS, numbers, strict=True)))
+
+
 class FinishResult(ApiModel):
     """What the finish step counted on disk."""
 
     progress: RunProgress
-    dataset_done: list[int] = Field(
-        max_length=64, description="Records of each dataset, in the spec's order."
+    dataset_counts: list[list[Count]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Of each dataset, in the spec's order, the numbers named by COUNT_FIELDS; "
+        "empty when they do not fit into a termination message.",
     )
     cap_reached: bool = Field(default=False, description="A maxTokens left rows out.")
     manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")

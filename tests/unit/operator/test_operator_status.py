@@ -138,7 +138,7 @@ def test_a_complete_run_has_the_finishs_counts_and_publishes_its_output() -> Non
     assert status.phase is Phase.SUCCEEDED
     assert status.progress is not None
     assert status.progress.done == 100
-    assert status.datasets[0].done == 100
+    assert [(item.name, item.done, item.ok) for item in status.datasets] == [("B1_glaive", 100, 100)]
     assert status.output is not None
     assert (status.output.path, status.output.manifest) == ("prepared", "prepared/manifest.json")
     assert status.output.volume.persistent_volume_claim is not None

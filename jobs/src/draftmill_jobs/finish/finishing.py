@@ -13,7 +13,7 @@ from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.manifest import Manifest, ManifestDataset, Summary
 from draftmill_api.names import DATA_MOUNT
-from draftmill_api.progress import FinishResult
+from draftmill_api.progress import FinishResult, packed
 from draftmill_api.v1alpha1.status import Failure, RunProgress
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import Audit, audit_folder
@@ -49,7 +49,7 @@ def finish(config: SynthJobConfig) -> FinishResult:
     digest = _write(output / MANIFEST_FILE, _manifest(config, datasets, model, audits))
     return FinishResult(
         progress=summary.progress,
-        dataset_done=[audit.tally.done for audit in audits],
+        dataset_counts=[packed(audit.tally.progress()) for audit in audits],
         cap_reached=any(audit.tally.not_admitted for audit in audits),
         manifest=_below_volume(output / MANIFEST_FILE),
         manifest_sha256=digest,

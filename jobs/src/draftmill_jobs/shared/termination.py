@@ -10,15 +10,19 @@ from draftmill_api.progress import TerminationMessage
 
 
 def encode(message: TerminationMessage, limit: int = TERMINATION_MESSAGE_LIMIT) -> bytes:
-    """The message as JSON of at most `limit` bytes; free text is shortened until it fits.
+    """The message as JSON of at most `limit` bytes.
+
+    Free text is shortened until it fits; if it does not, the counts of single datasets are left out.
 
     Raises:
-        ValueError: It does not fit even without free text.
+        ValueError: It does not fit even without these.
     """
-    for text_limit in (1024, 512, 256, 128, 64, 0):
-        data = _shortened(message, text_limit).model_dump_json(by_alias=True, exclude_none=True).encode()
-        if len(data) <= limit:
-            return data
+    for candidate in (message, _without_dataset_counts(message)):
+        for text_limit in (1024, 512, 256, 128, 64, 0):
+            shortened = _shortened(candidate, text_limit)
+            data = shortened.model_dump_json(by_alias=True, exclude_none=True).encode()
+            if len(data) <= limit:
+                return data
     raise ValueError(f"a termination message of {len(data)} bytes cannot be brought under {limit}")
 
 
@@ -29,17 +33,25 @@ def write(message: TerminationMessage) -> None:
         Path(path).write_bytes(encode(message))
 
 
-def _shortened(message: TerminationMessage, limit: int) -> TerminationMessage:
+def _shortened(message: TerminationMessage, limit: int | None) -> TerminationMessage:
+    """Texts of at most `limit` characters; with None, neither texts nor the datasets' counts."""
     refusal, finish = message.refusal, message.finish
     if refusal is not None:
-        refusal = refusal.model_copy(update={"message": _cut(refusal.message, limit)})
+        refusal = refusal.model_copy(update={"message": _cut(refusal.message, limit or 0)})
     if finish is not None:
         failures = [
-            failure.model_copy(update={"message": _cut(failure.message, limit)})
+            failure.model_copy(update={"message": _cut(failure.message, limit or 0)})
             for failure in finish.failures
         ]
-        finish = finish.model_copy(update={"failures": failures})
+        counts = [] if limit is None else finish.dataset_counts
+        finish = finish.model_copy(update={"failures": failures, "dataset_counts": counts})
     return message.model_copy(update={"refusal": refusal, "finish": finish})
+
+
+def _without_dataset_counts(message: TerminationMessage) -> TerminationMessage:
+    if message.finish is None:
+        return message
+    return message.model_copy(update={"finish": message.finish.model_copy(update={"dataset_counts": []})})
 
 
 def _cut(text: str, limit: int) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.progress import FinishResult, PlanResult, WorkerState
+from draftmill_api.progress import FinishResult, PlanResult, WorkerState, unpacked
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import (
     DatasetPlan,
@@ -140,18 +140,13 @@ def _at_rest(progress: RunProgress) -> RunProgress:
 
 
 def _datasets(run: Run, seen: Observed, decision: Decision) -> list[DatasetProgress]:
-    known = run.status.datasets
-    if seen.progress is not None and seen.progress.state not in _BEFORE_WORK:
-        known = seen.progress.datasets
-    if decision.completed is None:
-        return known
-    by_name = {dataset.name: dataset for dataset in known}
-    planned = run.status.plan.datasets if run.status.plan is not None else []
-    fresh = {item.name: DatasetProgress(name=item.name, total=item.total) for item in planned}
-    return [
-        (by_name.get(dataset.name) or fresh[dataset.name]).model_copy(update={"done": done})
-        for dataset, done in zip(run.spec.datasets, decision.completed.dataset_done, strict=True)
-    ]
+    if decision.completed is not None and decision.completed.dataset_counts:
+        names = [dataset.name for dataset in run.spec.datasets]
+        counted = zip(names, decision.completed.dataset_counts, strict=True)
+        return [unpacked(name, numbers) for name, numbers in counted]
+    if seen.progress is None or seen.progress.state in _BEFORE_WORK:
+        return run.status.datasets
+    return seen.progress.datasets
 
 
 def _failures(run: Run, seen: Observed, decision: Decision) -> list[Failure]:

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
+from draftmill_api.progress import COUNT_FIELDS, FinishResult, TerminationMessage, packed, unpacked
+from draftmill_api.v1alpha1.status import Counts, Failure, RunProgress
+from draftmill_jobs.shared.termination import encode
+
+numbers = st.integers(0, 10**12)
+counts = st.lists(numbers, min_size=len(COUNT_FIELDS), max_size=len(COUNT_FIELDS))
+failures = st.builds(
+    Failure,
+    reason=st.text("A", max_size=64),
+    count=numbers,
+    id=st.text("a", max_size=96),
+    message=st.text(max_size=1024),
+)
+results = st.builds(
+    FinishResult,
+    progress=st.builds(RunProgress, done=numbers, total=numbers, completion_tokens=numbers),
+    dataset_counts=st.lists(counts, max_size=64),
+    manifest=st.text("m", max_size=512),
+    manifestSHA256=st.text("f", max_size=64),
+    failures=st.lists(failures, max_size=5),
+)
+
+
+@given(results)
+def test_any_finish_fits_and_is_read_again(result: FinishResult) -> None:
+    data = encode(TerminationMessage(finish=result))
+    assert len(data) <= TERMINATION_MESSAGE_LIMIT
+    read = TerminationMessage.model_validate_json(data).finish
+    assert read is not None
+    assert read.progress == result.progress
+    assert read.dataset_counts in (result.dataset_counts, [])
+
+
+def test_the_counts_of_sixty_four_large_datasets_fit() -> None:
+    each = [1_000_000, 1_000_000, 999_000, 500, 300, 200, 0, 0, 1_000_000_000]
+    result = FinishResult(
+        progress=RunProgress(), dataset_counts=[each] * 64, manifest="m", manifest_sha256="f" * 64
+    )
+    read = TerminationMessage.model_validate_json(encode(TerminationMessage(finish=result))).finish
+    assert read is not None
+    assert read.dataset_counts == [each] * 64
+
+
+def test_counts_are_unpacked_as_they_were_packed() -> None:
+    given_counts = Counts(
+        done=1, total=9, ok=2, truncated=3, malformed=4, errors=5, skipped=6, not_admitted=7
+    )
+    unpacked_counts = unpacked("B1", packed(given_counts))
+    assert unpacked_counts.model_dump(exclude={"name"}) == given_counts.model_dump()
