@@ -256,6 +256,7 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
+        self._close = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
@@ -281,6 +282,7 @@ class _Connection(asyncio.Protocol):
             return
         head = bytes(self._buffer[:head_end])
         length = 0
+        self._close = b"connection: close" in head.lower()
         for line in head.split(b"\r\n")[1:]:
             name, _, value = line.partition(b":")
             if name.lower() == b"content-length":
@@ -344,6 +346,8 @@ class _Connection(asyncio.Protocol):
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
+        if self._close:
+            self._transport.close()
 
 
 def _head(status: int, length: int, headers: tuple[str, ...] = ()) -> bytes:

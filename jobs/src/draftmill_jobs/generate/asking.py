@@ -33,7 +33,6 @@ from draftmill_jobs.generate.tokenize import TokenizerThread
 from draftmill_jobs.generate.writer import Writer
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import Question
-from draftmill_jobs.shared.settings import sampling_facts
 
 log = logging.getLogger(__name__)
 
@@ -207,10 +206,9 @@ class Asker:
 
 
 def _sampling(dataset: OpenDataset, question: Question) -> dict[str, Any]:
-    facts = sampling_facts(dataset.settings.sampling)
-    if "seed" in facts:
-        facts["seed"] += question.sample
-    return facts
+    """What is sent; each sample of a prompt has a seed of its own."""
+    facts = dataset.sampling
+    return {**facts, "seed": facts["seed"] + question.sample} if "seed" in facts else facts
 
 
 def now_text() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ class Circumstances:
 
     dataset: str
     template_arguments: dict[str, Any]
-    sampling: Mapping[str, Any]
+    sampling: dict[str, Any]
     model: RecordModel
     server: str
     attempt: int
@@ -80,7 +80,7 @@ def build_record(
         reasoning=reasoning,
         content=content,
         text=text,
-        sampling=dict(given.sampling),
+        sampling=given.sampling,
         model=given.model,
         server=given.server,
         attempt=given.attempt,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.record import RecordStatus
@@ -23,7 +25,7 @@ from draftmill_jobs.shared.parts import (
     parts_of_all_workers,
     read_lines,
 )
-from draftmill_jobs.shared.settings import DatasetSettings, Share
+from draftmill_jobs.shared.settings import DatasetSettings, Share, sampling_facts
 from draftmill_jobs.shared.tally import FailureTally, Tally
 
 
@@ -31,7 +33,7 @@ class EarlierAttemptError(Exception):
     """The part is still held by an earlier attempt of the same run, which will end."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenDataset:
     """A dataset's folder, locked and read: what is there, and where to go on."""
 
@@ -42,6 +44,11 @@ class OpenDataset:
     dead_letters: Path
     lock: PartLock
     share: Share
+
+    @cached_property
+    def sampling(self) -> dict[str, Any]:
+        """Sampling as it is sent and recorded, without a sample's own seed."""
+        return sampling_facts(self.settings.sampling)
 
 
 def open_dataset(

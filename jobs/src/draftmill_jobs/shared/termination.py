@@ -33,18 +33,16 @@ def write(message: TerminationMessage) -> None:
         Path(path).write_bytes(encode(message))
 
 
-def _shortened(message: TerminationMessage, limit: int | None) -> TerminationMessage:
-    """Texts of at most `limit` characters; with None, neither texts nor the datasets' counts."""
+def _shortened(message: TerminationMessage, limit: int) -> TerminationMessage:
     refusal, finish = message.refusal, message.finish
     if refusal is not None:
-        refusal = refusal.model_copy(update={"message": _cut(refusal.message, limit or 0)})
+        refusal = refusal.model_copy(update={"message": _cut(refusal.message, limit)})
     if finish is not None:
         failures = [
-            failure.model_copy(update={"message": _cut(failure.message, limit or 0)})
+            failure.model_copy(update={"message": _cut(failure.message, limit)})
             for failure in finish.failures
         ]
-        counts = [] if limit is None else finish.dataset_counts
-        finish = finish.model_copy(update={"failures": failures, "dataset_counts": counts})
+        finish = finish.model_copy(update={"failures": failures})
     return message.model_copy(update={"refusal": refusal, "finish": finish})
 
 

@@ -1,0 +1,198 @@
+"""The generator's small policies: pure, one table each."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftmill_api.v1alpha1.shared import Engine
+from draftmill_jobs.engines.failures import FailureKind, Verdict, failure_from_status, read_error
+from draftmill_jobs.engines.metrics import ServerFigures, read_figures
+from draftmill_jobs.generate.budget import Admission, TokenBudget
+from draftmill_jobs.generate.formats import clock_time, short_time, two_digits
+from draftmill_jobs.generate.life import Flight, Life
+from draftmill_jobs.generate.limiter import Limiter
+from draftmill_jobs.generate.retry import backoff
+
+BODIES = {
+    "vllm": (b'{"error":{"message":"m","type":"t","param":"p","code":400}}', "m", "p"),
+    "sglang flat": (b'{"object":"error","message":"m","type":"t","param":null,"code":400}', "m", ""),
+    "sglang generate": (b'{"error":{"message":"m"}}', "m", ""),
+    "sglang generate, text": (b'{"error":"m"}', "m", ""),
+    "fastapi": (b'{"detail":"m"}', "m", ""),
+    "fastapi, list": (b'{"detail":[{"msg":"m"}]}', '[{"msg":"m"}]', ""),
+    "html": (b"<html><head><style>x{}</style></head><body><h1>m</h1></body></html>", "m", ""),
+    "empty": (b"", "", ""),
+    "not utf-8": (b"\xff m", "\ufffd m", ""),
+}
+
+
+@pytest.mark.parametrize(("body", "message", "parameter"), BODIES.values(), ids=BODIES.keys())
+def test_the_error_bodies_of_all_servers_are_read(body: bytes, message: str, parameter: str) -> None:
+    error = read_error(body)
+    assert (error.message, error.parameter) == (message, parameter)
+
+
+STATUSES = [
+    (400, FailureKind.BAD_REQUEST, Verdict.DEAD),
+    (401, FailureKind.UNAUTHORIZED, Verdict.STOP),
+    (404, FailureKind.NOT_FOUND, Verdict.STOP),
+    (408, FailureKind.TRY_AGAIN, Verdict.RETRY),
+    (413, FailureKind.CONTEXT_OVERFLOW, Verdict.DEAD),
+    (418, FailureKind.BAD_REQUEST, Verdict.DEAD),
+    (422, FailureKind.BAD_REQUEST, Verdict.DEAD),
+    (429, FailureKind.OVERLOADED, Verdict.RETRY),
+    (500, FailureKind.SERVER_ERROR, Verdict.RETRY),
+    (504, FailureKind.PROXY_TIMEOUT, Verdict.RETRY),
+    (599, FailureKind.SERVER_ERROR, Verdict.RETRY),
+    (302, FailureKind.INVALID_RESPONSE, Verdict.RETRY),
+]
+
+
+@pytest.mark.parametrize(("status", "kind", "verdict"), STATUSES)
+def test_a_status_tells_what_follows(status: int, kind: FailureKind, verdict: Verdict) -> None:
+    failure = failure_from_status(status, b"")
+    assert (failure.kind, failure.verdict) == (kind, verdict)
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("0.5", 0.5), ("Sun, 29 Nov 2026 12:00:30 GMT", 30.0), ("soon", None), (None, None)],
+)
+def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | None) -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    assert failure_from_status(429, b"", retry_after=header, now=now).retry_after == seconds
+
+
+@given(st.integers(1, 200), st.integers(0, 2**32))
+def test_backoff_is_full_jitter_under_a_growing_bound(tries: int, seed: int) -> None:
+    assert 0 <= backoff(tries, None, random.Random(seed)) <= min(60, 2 ** min(tries - 1, 6))
+    assert backoff(tries, 5.0, random.Random(seed)) >= 5.0
+
+
+BUDGETS = [
+    ("no cap", None, {"tokens": 10**9, "records": 9, "in_flight": 9}, Admission.YES),
+    ("empty", 1000, {"tokens": 0, "records": 0, "in_flight": 0}, Admission.YES),
+    ("longest answers would fill it", 1000, {"tokens": 0, "records": 0, "in_flight": 10}, Admission.WAIT),
+    ("they turn out short", 1000, {"tokens": 100, "records": 100, "in_flight": 10}, Admission.YES),
+    ("nearly full", 1000, {"tokens": 995, "records": 995, "in_flight": 10}, Admission.WAIT),
+    ("nearly full, nothing in flight", 1000, {"tokens": 995, "records": 995, "in_flight": 0}, Admission.YES),
+    ("full", 1000, {"tokens": 1000, "records": 10, "in_flight": 3}, Admission.NO),
+]
+
+
+@pytest.mark.parametrize(
+    ("cap", "state", "expected"), [case[1:] for case in BUDGETS], ids=[c[0] for c in BUDGETS]
+)
+def test_a_budget_counts_expected_tokens(cap: int | None, state: dict[str, int], expected: Admission) -> None:
+    assert TokenBudget(cap, longest_answer=100).admits(**state) is expected
+
+
+class Server:
+    """A server's life with three requests that began at 0, 1 and 2 s."""
+
+    def __init__(self) -> None:
+        self.flights = [Flight(started, lambda: None) for started in (0.0, 1.0, 2.0)]
+        self.life = Life(last_sign=2.0, flights=set(self.flights))
+
+
+def test_a_server_without_any_sign_loses_its_old_requests() -> None:
+    server = Server()
+    assert server.life.lost_flights(11.5, limit=10.0) == []
+    assert server.life.lost_flights(12.5, limit=10.0) == server.flights
+    assert server.life.lost_flights(12.01, limit=10.0) == server.flights
+
+
+def test_growing_tokens_bytes_and_ends_are_signs() -> None:
+    for sign in ("tokens", "byte", "end"):
+        server = Server()
+        server.life.observe(ServerFigures(generated=5, requests=3), 1.0)
+        if sign == "tokens":
+            server.life.observe(ServerFigures(generated=6, requests=3), 9.0)
+        elif sign == "byte":
+            server.life.byte_came(server.flights[0], 9.0)
+        else:
+            server.life.ended(server.flights.pop(), 9.0)
+        assert server.life.lost_flights(18.0, limit=10.0) == [], sign
+        assert server.life.lost_flights(19.5, limit=10.0) == server.flights, sign
+
+
+def test_a_request_that_the_server_does_not_have_is_lost_though_others_go_on() -> None:
+    server = Server()
+    for now in range(3, 30):
+        server.life.observe(ServerFigures(generated=float(now), requests=2), float(now))
+    assert server.life.lost_flights(12.0, limit=10.0) == []
+    assert server.life.lost_flights(29.0, limit=10.0) == server.flights[:1], "the oldest"
+    server.life.observe(ServerFigures(generated=40, requests=3), 30.0)
+    assert server.life.lost_flights(30.0, limit=10.0) == [], "no longer short"
+
+
+def test_a_stream_that_stops_is_lost_though_others_go_on() -> None:
+    server = Server()
+    server.life.byte_came(server.flights[0], 3.0)
+    server.life.byte_came(server.flights[1], 14.0)
+    assert server.life.lost_flights(14.5, limit=10.0) == server.flights[:1]
+
+
+def test_server_figures_are_summed_over_labels() -> None:
+    page = (
+        "# HELP vllm:generation_tokens_total x\n"
+        'vllm:generation_tokens_total{engine="0"} 10.0\nvllm:generation_tokens_total{engine="1"} 5.0\n'
+        'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_waiting{engine="0"} 1.0\n'
+        'vllm:num_requests_waiting_by_reason{reason="x"} 9.0\n'
+    )
+    assert read_figures(Engine.VLLM, page) == ServerFigures(15.0, 3.0)
+    assert read_figures(Engine.SGLANG, page) is None
+
+
+async def test_leases_are_capped_handed_on_and_released_once() -> None:
+    limiter = Limiter(2)
+    first, second = await limiter.lease(), await limiter.lease()
+    late = asyncio.create_task(limiter.lease())
+    again = asyncio.create_task(limiter.lease(first=True))
+    await asyncio.sleep(0)
+    first.release()
+    first.release()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert again.done(), "a row that was asked before goes first"
+    assert not late.done()
+    limiter.set_limit(3)
+    with await late:
+        pass
+    second.release()
+    (await again).release()
+    leases = [await limiter.lease() for _ in range(3)]
+    waiting = asyncio.create_task(limiter.lease())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    leases[0].release()
+    await asyncio.sleep(0)
+    (await limiter.lease()).release()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.634, "0.63"), (1.14, "1.1"), (12.3, "12"), (123.4, "120"), (0.0456, "0.046")],
+)
+def test_rates_have_two_digits(value: float, text: str) -> None:
+    assert two_digits(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "log", "status"),
+    [
+        (45, "45s", "45s"),
+        (99, "99s", "1m39s"),
+        (270, "4.5m", "4m30s"),
+        (16560, "4.6h", "4h36m"),
+        (7200, "2.0h", "2h"),
+    ],
+)
+def test_times_are_short(seconds: float, log: str, status: str) -> None:
+    assert (short_time(seconds), clock_time(seconds)) == (log, status)
