@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -143,7 +145,9 @@ def up(name: str = DEFAULT_NAME, *, state: Path | None = None, network: Network 
     command += [word for image in programs.images for word in ("--image", str(image))]
     with console.step(f"Cluster {name}"):
         _run(command)
-    return Cluster(name, folder, programs)
+    running = Cluster(name, folder, programs)
+    _bypass_proxy(running)
+    return running
 
 
 def down(name: str = DEFAULT_NAME, *, state: Path | None = None, purge: bool = False) -> None:
@@ -185,7 +189,7 @@ def control_plane(state: Path, *, audit: bool = False) -> Iterator[ControlPlane]
     It ends with this process too, however that ends, because it watches a pipe from it.
 
     Args:
-        state: An empty folder; its path must be short enough for a socket (100 bytes).
+        state: An empty folder; its path must be short enough for a socket (80 bytes).
         audit: Write the audit log.
 
     Raises:
@@ -219,6 +223,16 @@ def control_plane(state: Path, *, audit: bool = False) -> Iterator[ControlPlane]
                 process.kill()
 
 
+def _bypass_proxy(cluster: Cluster) -> None:
+    """Tells the programs that this process starts not to ask a proxy for the cluster's addresses."""
+    config = json.loads((cluster.state / "cluster.json").read_text())["config"]
+    server = str(list(ipaddress.ip_network(config["hostCIDR"]).hosts())[1])  # not every program reads ranges
+    own = [server, config["hostCIDR"], config["podCIDR"], config["serviceCIDR"]]
+    for name in ("NO_PROXY", "no_proxy"):
+        listed = [entry for entry in os.environ.get(name, "").split(",") if entry]
+        os.environ[name] = ",".join([*listed, *(entry for entry in own if entry not in listed)])
+
+
 def _state(name: str, chosen: Path | None) -> Path:
     return (chosen or STATES / name).absolute()
 
@@ -241,5 +255,5 @@ def _run(command: Sequence[str]) -> str:
     except FileNotFoundError as error:
         raise DevError(f"{command[0]} is not installed.") from error
     if done.returncode != 0:
-        raise DevError((done.stderr or done.stdout).strip())
+        raise DevError("\n".join(text.strip() for text in (done.stdout, done.stderr) if text.strip()))
     return done.stdout

@@ -34,7 +34,8 @@ def apt_install(packages: Sequence[str]) -> None:
             raise DevError(
                 f"These Debian packages are missing: {' '.join(missing)}. Install them, or run this as root."
             )
-        environment = {"DEBIAN_FRONTEND": "noninteractive"}
+        path = f"/usr/sbin:/sbin:{os.environ['PATH']}"  # `su` without `-` leaves these out
+        environment = {"DEBIAN_FRONTEND": "noninteractive", "PATH": path}
         if not any(_LISTS.glob("*_Packages*")):
             cache.run([*_APT, "update"], folder, env=environment)
         cache.run([*_APT, "install", "--yes", "--no-install-recommends", *missing], folder, env=environment)

@@ -32,6 +32,7 @@ func (n node) applyDNS() error {
 	}
 	command := exec.Command(executable, "kubectl", "--kubeconfig", n.state.kubeconfig(),
 		"apply", "--server-side", "--force-conflicts", "--filename", "-")
+	command.Env = append(os.Environ(), "NO_PROXY=*", "no_proxy=*")
 	command.Stdin = strings.NewReader(string(manifests))
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("applying CoreDNS: %w: %s", err, output)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -27,6 +29,7 @@ func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
 		return nil, err
 	}
 	config.Timeout = requestTimeout
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // no proxy knows our addresses
 	return kubernetes.NewForConfig(config)
 }
 

@@ -33,6 +33,9 @@ func Init(args []string) int {
 }
 
 func runNode(s state) error {
+	if err := resetEnvironment(); err != nil {
+		return err
+	}
 	stopping, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
@@ -60,6 +63,16 @@ func runNode(s state) error {
 	log.Print("stopping")
 	endPods(node.config.cgroup())
 	return nil
+}
+
+// resetEnvironment leaves behind what the person's shell had: a proxy would be
+// asked for the node's own addresses, and firewall tools may not be on the path.
+func resetEnvironment() error {
+	os.Clearenv()
+	return errors.Join(
+		os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+		os.Setenv("HOME", "/root"),
+	)
 }
 
 // boot starts each part when those that it needs answer.
