@@ -82,6 +82,7 @@ def pod(name: str = "pod", **fields: Any) -> ObservedPod:
         deleting=False,
         disrupted=False,
         started=True,
+        running_since=NOW,
         template_hash="t",
         config_hash="c",
         problem=None,

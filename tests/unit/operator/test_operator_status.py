@@ -226,6 +226,12 @@ def test_a_problem_is_told_when_its_reason_is_new() -> None:
     assert reasons(troubled, other_words) == []
 
 
+def test_a_lost_attempt_is_told_once() -> None:
+    calm = after(planned())
+    lost = after(calm, decision=replace(GENERATING, problem=Problem("WorkerRestarting", "exit code 137")))
+    assert reasons(calm, lost) == []
+
+
 def test_a_failure_is_told_with_its_reason() -> None:
     failed = after(planned(), decision=Decision(Phase.FAILED, failed=Problem("ModelNotFound", "no")))
     assert ("Warning", "ModelNotFound") in reasons(planned(), failed)

@@ -25,8 +25,8 @@ BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 SERVERS_NOT_READY = "ServersNotReady"
 WORKER_RESTARTING = "WorkerRestarting"
 PROGRESS_UNREACHABLE = "ProgressUnreachable"
-PATIENCE = timedelta(seconds=60)
-"""Longest time from a worker's pod to its first answer without a word about it."""
+PATIENCE = timedelta(seconds=90)
+"""Longest time from a worker's start to its first answer without a word about it."""
 LOOK_AGAIN = 15.0
 _AT_WORK = {WorkerState.RUNNING, WorkerState.DRAINING, WorkerState.DONE}
 
@@ -57,8 +57,10 @@ def servers_missing(situation: Situation) -> Decision | None:
     """Before a worker starts there has to be a server that answers; a living worker waits by itself."""
     if situation.endpoints or _living_attempt(situation) is not None:
         return None
-    problem = situation.seen.servers.current_problem or Problem(SERVERS_NOT_READY, "no server is ready yet")
-    return Decision(_phase(situation), _generation(situation, None), problem=problem)
+    phase, problem = _phase(situation), situation.seen.servers.current_problem
+    if problem is None and phase is Phase.RUNNING:
+        problem = Problem(SERVERS_NOT_READY, "no server is ready; the next attempt waits for one")
+    return Decision(phase, _generation(situation, None), problem=problem)
 
 
 def next_attempt(situation: Situation) -> Decision | None:
@@ -111,7 +113,7 @@ def _silence(situation: Situation, job: ObservedJob) -> Problem | None:
     if situation.seen.progress is not None:
         return None
     for pod in job.live_pods:
-        if pod.started and situation.now - pod.created > PATIENCE:
+        if pod.running_since is not None and situation.now - pod.running_since > PATIENCE:
             return Problem(
                 PROGRESS_UNREACHABLE,
                 f"pod {pod.name} runs, but its port {JOB_HTTP_PORT} does not answer; "

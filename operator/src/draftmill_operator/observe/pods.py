@@ -22,6 +22,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
     annotations = metadata.get("annotations") or {}
     container: dict[str, Any] = next(iter(status.get("containerStatuses") or []), {})
     state = container.get("state") or {}
+    running = state.get("running") or {}
     return ObservedPod(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -32,6 +33,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
         deleting="deletionTimestamp" in metadata,
         disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
         started=bool("running" in state or "terminated" in state or container.get("lastState")),
+        running_since=parse_time(running["startedAt"]) if "startedAt" in running else None,
         template_hash=annotations.get(api_names.ANNOTATION_TEMPLATE_HASH, ""),
         config_hash=annotations.get(api_names.ANNOTATION_CONFIG_HASH, ""),
         problem=_problem(status, container),

@@ -63,6 +63,8 @@ class ObservedPod:
     """Evicted, preempted or drained: no fault of the job."""
     started: bool
     """Its container has run."""
+    running_since: datetime | None
+    """When the container that runs now was started."""
     template_hash: str
     config_hash: str
     problem: Problem | None

@@ -13,6 +13,7 @@ from draftmill_api.v1alpha1.status import (
     ConditionType,
     SynthRunStatus,
 )
+from draftmill_operator.decide.generating import WORKER_RESTARTING
 
 
 class EventType(StrEnum):
@@ -56,8 +57,9 @@ def _attempts(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
 
 
 def _problems(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
-    """A problem is told when its reason is new, not when its words change."""
-    if new.completion_time is None and new.reason and new.reason != old.reason:
+    """A problem is told when its reason is new, not when its words change; a lost attempt is told already."""
+    is_news = new.reason not in {"", WORKER_RESTARTING, old.reason}
+    if new.completion_time is None and is_news:
         yield Event(EventType.WARNING, new.reason, new.message)
     if new.completion_time is not None and old.completion_time is None:
         failed = next((item for item in new.conditions if item.type == ConditionType.FAILED), None)
