@@ -84,10 +84,12 @@ class Job:
         temporary.replace(self.path)
         return self.path
 
-    async def generate(self, *, grace: float = 5.0, port: int | None = None) -> tuple[ExitCode, RunProgress]:
-        """Runs the worker here; it must end within a minute."""
+    async def generate(
+        self, *, grace: float = 5.0, port: int | None = None, within: float = 60.0
+    ) -> tuple[ExitCode, RunProgress]:
+        """Runs the worker here; it must end within so many seconds."""
         self.write()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(within):
             return await generate(self.path, load(self.path), http_port=port, grace=grace)
 
     @asynccontextmanager

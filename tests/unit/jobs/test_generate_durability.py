@@ -7,8 +7,6 @@ import errno
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
+from tests.support.generator_kills import slow_tailed_server
 from tests.support.job import Job, prompts, stop, unique, until
 from tests.support.killing_worker import ForkedWorker, kill_until_done
 from tests.support.tiny_model import TinyModel
@@ -24,15 +23,8 @@ from tests.support.tiny_model import TinyModel
 
 @pytest.fixture
 def slow_server(model: TinyModel) -> Iterator[str]:
-    """A server in a process of its own: 8 % of its answers take 15 times as long."""
-    command = [sys.executable, "-m", "tests.support.engine_server", "--model", str(model.path)]
-    process = subprocess.Popen(
-        [*command, "--delay", "0.05", "--tail", "0.08"], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    process.kill()
-    process.communicate()
+    with slow_tailed_server(model) as url:
+        yield url
 
 
 def test_killed_at_random_instants_nothing_is_lost_or_doubled(job: Job, slow_server: str) -> None:

@@ -1,0 +1,47 @@
+"""The generator as a program, killed at random instants while a server with a slow tail answers."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.engine_server import answer_ids
+from tests.support.job import Job, prompts, unique
+from tests.support.killing_worker import ProgramWorker, kill_until_done
+from tests.support.tiny_model import TinyModel, make_tiny_model
+
+_DATASETS = {"A": 2400, "B": 600}
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def slow_tailed_server(model: TinyModel) -> Iterator[str]:
+    """A server in a process of its own, 8 % of whose answers take 15 times as long; yields its address."""
+    command = [sys.executable, "-m", "tests.support.engine_server", "--model", str(model.path)]
+    process = subprocess.Popen(
+        [*command, "--delay", "0.05", "--tail", "0.08"], cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def generate_through_kills(folder: Path, *, kills: int, seed: int) -> None:
+    """Every row has its own answer exactly once in the end, and the files pass the finish step."""
+    job = Job(folder / "job", make_tiny_model(folder / "model"))
+    job.datasets = {name: prompts(count) for name, count in _DATASETS.items()}
+    with slow_tailed_server(job.model) as url:
+        job.endpoints = [{"name": "s0", "url": url, "engine": "VLLM"}]
+        assert kill_until_done(job, ProgramWorker(), kills=kills, rng=random.Random(seed)) == kills
+    for name, count in _DATASETS.items():
+        lines = job.lines(dataset=name)
+        assert len(unique(lines)) == count
+        assert all(line["output_ids"] == answer_ids(job.model, line["prompt_ids"]) for line in lines)
+    assert job.finish().progress.ok == sum(_DATASETS.values())
