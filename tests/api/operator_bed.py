@@ -49,7 +49,7 @@ class Bed:
         return next((item for item in conditions if item["type"] == kind), {})
 
     def wait_condition(
-        self, name: str, kind: str, status: str, reason: str, within: float = 20
+        self, name: str, kind: str, status: str, reason: str, within: float = 60
     ) -> dict[str, Any]:
         """Wait until a condition has this status and reason."""
 

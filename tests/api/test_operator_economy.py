@@ -27,14 +27,14 @@ def whole_run(bed: Bed, name: str) -> None:
     run.to_running()
     run.end("worker", message=worker_message(100, 100))
     run.end("finish", message=finish_message(100))
-    bed.kube.wait_phase(name, "Succeeded", within=10)
-    until(lambda: not bed.deployments(name), 10, "no servers")
+    bed.kube.wait_phase(name, "Succeeded", within=30)
+    until(lambda: not bed.deployments(name), 30, "no servers")
 
 
 def test_a_whole_run_costs_a_handful_of_writes_and_idling_none(own_bed: Bed) -> None:
     whole_run(own_bed, "cheap")
     lease = _lease(own_bed)
-    until(lambda: _lease(own_bed) != lease, 10, "the lease is renewed")
+    until(lambda: _lease(own_bed) != lease, 30, "the lease is renewed")
     writes = Counter(
         (line["verb"], line["objectRef"]["resource"], line["objectRef"].get("subresource", ""))
         for line in own_bed.writes()
@@ -55,7 +55,7 @@ def test_nothing_of_the_run_but_its_status_is_touched(bed: Bed) -> None:
     run = bed.create("pristine")
     before = _pristine(bed, "pristine")
     run.end("plan", message=plan_message(100))
-    bed.kube.wait_phase("pristine", "Starting", within=10)
+    bed.kube.wait_phase("pristine", "Starting", within=30)
     assert _pristine(bed, "pristine") == before
 
 
@@ -65,7 +65,7 @@ def test_progress_alone_is_written_at_most_every_five_seconds(own_bed: Bed) -> N
     run.make_ready("server")
     with progress_server(answer(1, 1000)) as progress:
         run.make_ready("worker", progress.address)
-        own_bed.kube.wait_phase("chatty", "Running", within=10)
+        own_bed.kube.wait_phase("chatty", "Running", within=30)
         before = _status_writes(own_bed)
         start = time.monotonic()
         while time.monotonic() - start < 11:
@@ -80,7 +80,7 @@ def test_rates_without_counts_are_not_written(own_bed: Bed) -> None:
     run.make_ready("server")
     with progress_server(answer(1, 1000)) as progress:
         run.make_ready("worker", progress.address)
-        own_bed.kube.wait("rates", lambda s: s.get("progress", {}).get("done") == 1, within=10)
+        own_bed.kube.wait("rates", lambda s: s.get("progress", {}).get("done") == 1, within=30)
         until(lambda: own_bed.condition("rates", "ServersReady").get("status") == "True", 5, "calm")
         before = _status_writes(own_bed)
         other = answer(1, 1000)
@@ -88,7 +88,7 @@ def test_rates_without_counts_are_not_written(own_bed: Bed) -> None:
             update={"progress": other.progress.model_copy(update={"requests_per_second": "9.9"})}
         )
         start = time.monotonic()
-        until(lambda: time.monotonic() - start > 7, 10, "a while")
+        until(lambda: time.monotonic() - start > 7, 30, "a while")
         assert _status_writes(own_bed) == before
 
 
@@ -106,7 +106,7 @@ def test_a_new_operator_with_other_defaults_leaves_a_running_run_as_it_is(own_be
     finish = run.pod("finish")
     assert finish.spec.containers[0].image.endswith(":test")
     run.end("finish", message=finish_message(100))
-    status = own_bed.kube.wait_phase("frozen", "Succeeded", within=10)
+    status = own_bed.kube.wait_phase("frozen", "Succeeded", within=30)
     assert status["attempts"]["count"] == 1
     assert deployment.metadata.generation == 1
 
@@ -120,10 +120,10 @@ def test_replicas_follow_the_spec_and_not_a_hand(bed: Bed) -> None:
     (deployment,) = bed.deployments("scaled")
     name = deployment.metadata.name
     bed.kube.apps.patch_namespaced_deployment(name, bed.kube.namespace, {"spec": {"replicas": 3}})
-    until(lambda: _replicas(bed, name) == 1, 10, "one replica again")
+    until(lambda: _replicas(bed, name) == 1, 30, "one replica again")
     bed.kube.patch_run("scaled", {"spec": {"server": {"replicas": 2}}})
-    until(lambda: _replicas(bed, name) == 2, 10, "two replicas")
-    until(lambda: bed.kube.status("scaled")["servers"]["summary"] == "1/2", 10, "1/2")
+    until(lambda: _replicas(bed, name) == 2, 30, "two replicas")
+    until(lambda: bed.kube.status("scaled")["servers"]["summary"] == "1/2", 30, "1/2")
     assert bed.condition("scaled", "ServersReady")["reason"] == "PartlyReady"
 
 
@@ -131,20 +131,20 @@ def test_a_deleted_run_takes_all_its_children_with_it(bed: Bed) -> None:
     run = bed.create("goner")
     run.to_running()
     bed.kube.delete_run("goner")
-    until(lambda: bed.kube.run("goner") is None, 10, "the run is gone")
+    until(lambda: bed.kube.run("goner") is None, 30, "the run is gone")
     until(lambda: bed.kube.children("goner") == [], 30, lambda: str(bed.kube.children("goner")))
 
 
 def test_a_recreated_run_of_the_same_name_starts_anew(bed: Bed) -> None:
     run = bed.create("again")
     run.end("plan", message=plan_message(7))
-    bed.kube.wait("again", lambda s: s.get("plan"), within=10)
+    bed.kube.wait("again", lambda s: s.get("plan"), within=30)
     bed.kube.delete_run("again")
-    until(lambda: bed.kube.run("again") is None, 10, "the run is gone")
+    until(lambda: bed.kube.run("again") is None, 30, "the run is gone")
     run = bed.create("again")
     bed.kube.wait_phase("again", "Planning", within=30)
     run.end("plan", message=plan_message(8))
-    status = bed.kube.wait("again", lambda s: s.get("plan"), within=10)
+    status = bed.kube.wait("again", lambda s: s.get("plan"), within=30)
     assert status["plan"]["rows"] == 8
 
 

@@ -102,12 +102,12 @@ def test_watches_that_break_are_taken_up_again(faulty: FaultyBed) -> None:
 def test_an_error_in_a_watch_ends_the_process(faulty: FaultyBed) -> None:
     faulty.api.watch_error = 500
     faulty.create("error")
-    assert faulty.operator.wait(30) == 1
+    assert faulty.operator.wait(60) == 1
 
 
 def test_a_lost_lease_ends_the_process(faulty: FaultyBed) -> None:
     faulty.api.fault = lambda _method, path: 500 if "leases" in path else None
-    assert faulty.operator.wait(40) == 1
+    assert faulty.operator.wait(90) == 1
     assert "could not be renewed" in faulty.operator.log()
 
 
@@ -119,10 +119,10 @@ def test_a_second_operator_waits_for_the_first(
     with operator_process(control_plane.kubeconfig, faulty.kube.namespace, folder) as second:
         second.identity = "draftmill-operator-1"
         second.begin()
-        until(lambda: second.get("/livez")[0] == 200, 30, second.log)
+        until(lambda: second.get("/livez")[0] == 200, 90, second.log)
         assert second.get("/readyz")[0] == 500
         assert faulty.operator.stop() == 0
-        until(second.is_ready, 10, second.log)
+        until(second.is_ready, 60, second.log)
 
 
 def test_an_operator_without_the_crd_says_so_and_ends(
@@ -134,7 +134,7 @@ def test_an_operator_without_the_crd_says_so_and_ends(
     ):
         api.fault = lambda _method, path: 404 if "synthruns" in path else None
         operator.begin()
-        assert operator.wait(30) == 1
+        assert operator.wait(90) == 1
         assert "the operator ends" in operator.log()
 
 

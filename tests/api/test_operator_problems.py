@@ -74,7 +74,7 @@ def test_a_server_that_crashes_again_and_again(bed: Bed) -> None:
 def test_a_plan_that_refuses(bed: Bed) -> None:
     run = bed.create("refused")
     run.end("plan", exit_code=2, message=refusal_message("ModelNotFound", "/models/kimi has no config.json"))
-    status = bed.kube.wait("refused", lambda s: s.get("phase") == "Failed", within=10)
+    status = bed.kube.wait("refused", lambda s: s.get("phase") == "Failed", within=30)
     assert (status["reason"], status["message"]) == ("ModelNotFound", "/models/kimi has no config.json")
     assert bed.condition("refused", "Failed")["status"] == "True"
     assert len(run.jobs("plan")) == 1, "its log stays"
@@ -153,7 +153,7 @@ def test_a_volume_that_cannot_be_mounted(bed: Bed) -> None:
 def test_each_problem_is_told_once_as_an_event(own_bed: Bed) -> None:
     run = own_bed.create("told")
     run.end("plan", exit_code=2, message=refusal_message("PromptsNotFound", "no /data/p.jsonl"))
-    own_bed.kube.wait("told", lambda s: s.get("phase") == "Failed", within=10)
+    own_bed.kube.wait("told", lambda s: s.get("phase") == "Failed", within=30)
     until(lambda: ("Warning", "PromptsNotFound") in events(own_bed, "told"), 5, "the event")
     own_bed.operator.kill()
     own_bed.operator.start()

@@ -48,7 +48,7 @@ class OperatorProcess:
     def start(self) -> None:
         """Start it, and wait until it is ready."""
         self.begin()
-        until(self.is_ready, 30, self.log)
+        until(self.is_ready, 90, self.log)
 
     def begin(self) -> None:
         """Start it."""

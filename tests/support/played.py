@@ -103,7 +103,7 @@ class Player:
         self.kube = kube
         self.run = run
 
-    def pod(self, role: str, within: float = 20) -> Any:
+    def pod(self, role: str, within: float = 60) -> Any:
         """The newest pod of a role that has not ended, waited for."""
 
         def look() -> Any:

@@ -72,6 +72,11 @@ def test_a_run_that_is_blocked_has_not_started_and_can_still_be_edited() -> None
     assert (status.phase, status.reason, status.message) == (Phase.PENDING, "HostPathNotAllowed", "no")
 
 
+def test_a_run_whose_plan_has_just_come_has_released_nothing() -> None:
+    decision = Decision(Phase.STARTING, Wanted(config=True, plan=True), plan=plan_message(100).plan)
+    assert condition(after(decision=decision, endpoints=()), "ServersReady")[1] == "NotStarted"
+
+
 def test_the_plans_lists_get_the_names_of_the_datasets() -> None:
     decision = replace(GENERATING, plan=plan_message(100).plan)
     status = after(decision=decision)

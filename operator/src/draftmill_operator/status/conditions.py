@@ -9,7 +9,9 @@ from draftmill_operator.decide.types import Decision
 from draftmill_operator.observe.types import Problem
 from draftmill_operator.run import Run
 
+NOT_STARTED = "NotStarted"
 RELEASED = "Released"
+_BEFORE_SERVERS = {Phase.PENDING, Phase.PLANNING, Phase.STARTING}
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def _servers_ready(run: Run, decision: Decision, servers: ServerCount) -> _State
     if run.spec.server is None:
         return kind, ConditionStatus.TRUE, "GivenEndpoints", "the run uses servers that exist already"
     if not decision.wanted.servers:
-        reason = "NotStarted" if decision.phase in {Phase.PENDING, Phase.PLANNING} else RELEASED
+        reason = NOT_STARTED if decision.phase in _BEFORE_SERVERS else RELEASED
         return kind, ConditionStatus.FALSE, reason, "the run holds no servers"
     count = f"{servers.ready} of {servers.wanted} servers are ready"
     explained = f"{count}: {problem.message}" if problem is not None else count
