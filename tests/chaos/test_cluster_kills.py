@@ -5,7 +5,7 @@ import pytest
 from tests.support.bed import Bed
 from tests.support.killing import run_through_kills
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 
 @pytest.mark.parametrize("seed", range(101, 106))

@@ -10,7 +10,7 @@ from tests.support.bed import Bed
 from tests.support.killing import run_through_kills
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
 def test_every_row_is_there_once_after_generator_server_and_operator_were_killed(bed: Bed) -> None:
