@@ -41,8 +41,8 @@ async def _generate(run: Awaitable[object]) -> None:
     await run
 
 
-def datatrove(url: str, prompts: Path, folder: Path, *, checkpoints: bool) -> Callable[[], None]:
-    """datatrove's InferenceRunner against an endpoint; nothing survives a crash without its checkpoints."""
+def datatrove(url: str, prompts: Path, folder: Path) -> Callable[[], None]:
+    """datatrove's InferenceRunner against an endpoint; without its checkpoints, the faster way."""
     from datatrove.data import Document
     from datatrove.pipeline.inference.run_inference import InferenceConfig, InferenceRunner
     from datatrove.pipeline.writers import JsonlWriter
@@ -52,15 +52,9 @@ def datatrove(url: str, prompts: Path, folder: Path, *, checkpoints: bool) -> Ca
     async def rollout(
         document: Document, generate: Callable[[dict[str, object]], Awaitable[object]]
     ) -> object:
-        return await generate(
-            {
-                "messages": [{"role": "user", "content": document.text}],
-                "max_tokens": 100_000,
-                "return_token_ids": True,
-            }
-        )
+        messages = [{"role": "user", "content": document.text}]
+        return await generate({"messages": messages, "max_tokens": 100_000, "return_token_ids": True})
 
-    name = "${rank}_${chunk_index}.jsonl" if checkpoints else "${rank}.jsonl"
     runner = InferenceRunner(
         rollout_fn=rollout,
         config=InferenceConfig(
@@ -70,23 +64,14 @@ def datatrove(url: str, prompts: Path, folder: Path, *, checkpoints: bool) -> Ca
             max_concurrent_generations=CONCURRENCY,
             metric_interval=3600,
         ),
-        output_writer=JsonlWriter(str(folder / "out"), name, compression=None),
-        **(
-            {"checkpoints_local_dir": str(folder / "checkpoints"), "records_per_chunk": 1000}
-            if checkpoints
-            else {}
-        ),
+        output_writer=JsonlWriter(str(folder / "out"), compression=None),
     )
     return lambda: runner.run(
         [Document(text=text, id=str(i)) for i, text in enumerate(rows)], rank=0, world_size=1
     )
 
 
-CLIENTS = {
-    "draftmill": draftmill,
-    "datatrove": lambda url, prompts, folder: datatrove(url, prompts, folder, checkpoints=False),
-    "datatrove, checkpoints": lambda url, prompts, folder: datatrove(url, prompts, folder, checkpoints=True),
-}
+CLIENTS = {"draftmill": draftmill, "datatrove": datatrove}
 
 
 def main() -> None:

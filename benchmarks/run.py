@@ -21,9 +21,16 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "dev")]
 from draftmill_dev import cache, venvs  # noqa: E402
 from tests.support.tiny_model import make_tiny_model  # noqa: E402
 
-RIVAL = ["datatrove==0.10.1", "httpx", "aiosqlite", "xxhash", "aiofiles", "orjson"]
+RIVAL = [
+    "datatrove==0.10.1",
+    "httpx",
+    "aiosqlite",
+    "xxhash",
+    "aiofiles",
+    "orjson",
+]
 CASES = {"16 tokens": (16, 20_000), "8,192 tokens": (8192, 2_000)}
-CLIENTS = ("draftmill", "datatrove", "datatrove, checkpoints")
+CLIENTS = ("draftmill", "datatrove")
 
 
 _LONGEST = 300.0  # seconds of one client
@@ -90,7 +97,7 @@ def main() -> None:
             prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
             with engine(model.path, length) as url:
                 for client in CLIENTS:
-                    figures = measure(client, url, prompts, folder / f"{length}-{client.replace(', ', '-')}")
+                    figures = measure(client, url, prompts, folder / f"{length}-{client}")
                     results.append({"case": case, "client": client, "requests": count, **figures})
                     _print(results[-1], header=len(results) == 1)
     if chosen.json:

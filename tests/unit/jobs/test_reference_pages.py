@@ -1,0 +1,35 @@
+"""The reference pages name everything that the files hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from draftmill_api.jobconfig import SynthJobConfig
+from draftmill_api.record import DeadLetter, Record, RecordStatus
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
+RECORDS = (REFERENCE / "records.md").read_text()
+
+
+def test_every_key_of_a_record_is_explained_in_the_order_of_the_file() -> None:
+    table = RECORDS.split("## A record")[1].split("## A dead letter")[0]
+    rows = [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert rows[: len(Record.model_fields)] == list(Record.model_fields)
+    assert all(f"`{status.value}`" in table for status in RecordStatus)
+
+
+def test_every_key_and_reason_of_a_dead_letter_is_explained() -> None:
+    section = RECORDS.split("## A dead letter")[1].split("## The accounts")[0]
+    assert all(f"`{name}`" in section for name in DeadLetter.model_fields)
+    for kind in FailureKind:
+        verdict = RequestFailedError(kind, "").verdict
+        named = [line for line in section.splitlines() if f"`{kind.value}`" in line]
+        assert bool(named) is (verdict is not Verdict.STOP), kind
+        assert all(line.endswith("| yes |" if verdict is Verdict.DEAD else "| no |") for line in named)
+
+
+def test_every_field_of_the_job_config_is_explained() -> None:
+    page = (REFERENCE / "job-config.md").read_text()
+    names = [field.alias or name for name, field in SynthJobConfig.model_fields.items()]
+    assert all(f"`{name}" in page for name in names)
