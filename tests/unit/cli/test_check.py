@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from draftmill_api.jobconfig import JobRun
+from draftmill_api.manifest import Manifest, ManifestDataset, PartFile
+from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_cli.main import main
 from tests.support.records import key, record, write
 
@@ -24,29 +25,26 @@ def append(folder: Path, text: str) -> None:
 
 def write_manifest(folder: Path) -> None:
     content = (folder / "B1_arithmetic" / "raw_responses.jsonl").read_bytes()
-    file = {"path": "B1_arithmetic/raw_responses.jsonl", "bytes": len(content), "records": 2}
-    file["sha256"] = hashlib.sha256(content).hexdigest()
-    dataset = {"name": "B1_arithmetic", "files": [file], "deadLetters": []}
-    model: dict[str, Any] = {
-        "fingerprint": "f",
-        "architecture": "A",
-        "layers": 1,
-        "hiddenSize": 1,
-        "vocabularySize": 1,
-        "thinkFamily": "none",
-    }
-    manifest = {
-        "run": {"name": "demo"},
-        "model": model,
-        "modelName": "smol",
-        "tokenizerSha256": "t",
-        "chatTemplateSha256": "c",
-        "sampling": {},
-        "datasets": [dataset],
-        "records": 2,
-        "completionTokens": 4,
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    file = PartFile(
+        path="B1_arithmetic/raw_responses.jsonl",
+        bytes=len(content),
+        records=2,
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+    manifest = Manifest(
+        run=JobRun(name="demo"),
+        model=ModelFacts(
+            fingerprint="f", architecture="A", layers=1, hidden_size=1, vocabulary_size=1, think_family="none"
+        ),
+        model_name="smol",
+        tokenizer_sha256="t",
+        chat_template_sha256="c",
+        sampling={},
+        datasets=[ManifestDataset(name="B1_arithmetic", files=[file], dead_letters=[])],
+        records=2,
+        completion_tokens=4,
+    )
+    (folder / "manifest.json").write_text(manifest.model_dump_json(by_alias=True))
 
 
 def test_a_right_folder_is_well(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

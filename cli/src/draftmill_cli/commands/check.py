@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rich.table import Table
 
-from draftmill_api.manifest import Manifest
-from draftmill_cli.console import console
+from draftmill_api.manifest import Manifest, PartFile
+from draftmill_cli.console import show
 from draftmill_cli.errors import CliError
 from draftmill_cli.records import record_files
 from draftmill_cli.view import counts_table
@@ -24,11 +24,7 @@ def run(args: Namespace) -> int:
     folders = [files[0].parent for files in record_files(folder).values()]
     audits = [audit_folder(dataset) for dataset in folders]
     faults = [*_faults(audits), *differences(folder, audits)]
-    screen = console()
-    screen.print(_table(audits))
-    for fault in faults:
-        screen.print(fault)
-    screen.print(_verdict(_count(audits, faults)))
+    show(_table(audits), *faults, _verdict(_count(audits, faults)))
     return 1 if faults else 0
 
 
@@ -45,8 +41,8 @@ def differences(folder: Path, audits: list[Audit]) -> Iterator[str]:
         manifest = Manifest.model_validate(json.loads(path.read_bytes()), extra="ignore")
     except ValueError as error:
         raise CliError(f"{path} is no manifest of this version: {str(error).splitlines()[0]}") from error
-    stated = {file.path: file.sha256 for dataset in manifest.datasets for file in dataset.files}
-    found = {file.path: file.sha256 for audit in audits for file in audit.files}
+    stated = _hashes(file for each in manifest.datasets for file in (*each.files, *each.dead_letters))
+    found = _hashes(file for audit in audits for file in (*audit.files, *audit.dead_letters))
     for name in sorted(stated.keys() | found.keys()):
         if name not in found:
             yield f"{name}: named by {MANIFEST_FILE}, but not there"
@@ -54,6 +50,10 @@ def differences(folder: Path, audits: list[Audit]) -> Iterator[str]:
             yield f"{name}: not named by {MANIFEST_FILE}"
         elif stated[name] != found[name]:
             yield f"{name}: changed since {MANIFEST_FILE} was written"
+
+
+def _hashes(files: Iterable[PartFile]) -> dict[str, str]:
+    return {file.path: file.sha256 for file in files}
 
 
 def _faults(audits: list[Audit]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.text import Text
 
 from draftmill_api.record import Record
-from draftmill_cli.console import console
+from draftmill_cli.console import show
 from draftmill_cli.errors import CliError
 from draftmill_cli.records import record_files, spread
 
@@ -25,10 +25,8 @@ def run(args: Namespace) -> int:
         if args.dataset not in files:
             raise CliError(f"no records of {args.dataset} in {folder}; there are {', '.join(files)}")
         files = {args.dataset: files[args.dataset]}
-    screen = console()
     for record in taken_in_turn([spread(parts, args.count) for parts in files.values()])[: args.count]:
-        screen.print(*readable(record), sep="\n")
-        screen.print()
+        show(*readable(record), "")
     return 0
 
 

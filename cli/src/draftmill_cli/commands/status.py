@@ -6,11 +6,11 @@ from argparse import Namespace
 from datetime import UTC, datetime
 
 from draftmill_cli.cluster import connect
-from draftmill_cli.console import console
+from draftmill_cli.console import show
 from draftmill_cli.view import report
 
 
 def run(args: Namespace) -> int:
     """Prints the run's report once."""
-    console().print(report(connect(args).run(args.name), datetime.now(UTC)))
+    show(report(connect(args).run(args.name), datetime.now(UTC)))
     return 0
