@@ -14,6 +14,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.generate import opening
 from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
 from tests.support.generator_kills import slow_tailed_server
 from tests.support.job import Job, prompts, stop, unique, until
@@ -142,7 +143,10 @@ async def test_answers_with_other_sampling_are_not_mixed(job: Job, server: Engin
         await job.generate()
 
 
-async def test_a_second_run_on_the_same_folder_is_refused_by_name(job: Job, server: EngineServer) -> None:
+async def test_a_second_run_on_the_same_folder_is_refused_by_name(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_OTHER_RUN", 0.5)
     server.script = lambda _: Reply(delay=0.2)
     job.run = {"name": "first", "uid": "1"}
     job.datasets = {"A": prompts(100)}

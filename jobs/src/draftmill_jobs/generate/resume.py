@@ -11,7 +11,7 @@ from typing import Any
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.record import RecordStatus
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.generate.lock import LockHeldError, PartLock, this_process
+from draftmill_jobs.generate.lock import Holder, LockHeldError, PartLock, this_process
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import RowTable, owns
 from draftmill_jobs.shared.files import write_atomically
@@ -29,8 +29,16 @@ from draftmill_jobs.shared.settings import DatasetSettings, Share, sampling_fact
 from draftmill_jobs.shared.tally import FailureTally, Tally
 
 
-class EarlierAttemptError(Exception):
-    """The part is still held by an earlier attempt of the same run, which will end."""
+class FolderInUseError(Exception):
+    """Another process is writing there; perhaps one that is about to end.
+
+    Attributes:
+        same_run: It is an earlier attempt of this run.
+    """
+
+    def __init__(self, folder: Path, holder: Holder | None, run: JobRun) -> None:
+        super().__init__(f"{folder} is being written by {holder or 'another process'}")
+        self.same_run = holder is not None and bool(run.uid) and holder.uid == run.uid
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ def open_dataset(
     Time grows with the size of the files, memory with the number of rows (16 bytes each and a bit).
 
     Raises:
-        JobRefusedError: The folder belongs to other answers, or another run is writing there.
-        EarlierAttemptError: An earlier attempt of this run is still writing there.
+        JobRefusedError: The folder belongs to other answers, or cannot be written.
+        FolderInUseError: Another process is writing there.
     """
     folder = settings.folder
     try:
@@ -88,9 +96,7 @@ def _lock(records: Path, run: JobRun) -> PartLock:
     try:
         return PartLock(records, this_process(run))
     except LockHeldError as held:
-        if held.holder is not None and run.uid and held.holder.uid == run.uid:
-            raise EarlierAttemptError(str(held)) from held
-        raise _in_use(records.parent, held) from held
+        raise FolderInUseError(records.parent, held.holder, run) from held
 
 
 def _bind(settings: DatasetSettings, model: TargetModel, run: JobRun, own: Path) -> None:
@@ -109,20 +115,12 @@ def _bind(settings: DatasetSettings, model: TargetModel, run: JobRun, own: Path)
             lock = PartLock(records, this_process(run))
         except LockHeldError as held:
             if held.holder is not None and held.holder.uid != run.uid:
-                raise _in_use(folder, held) from held
+                raise FolderInUseError(folder, held.holder, run) from held
             continue  # a living worker of this run, which looks after its part itself
         _repair(records, forget=is_new_run)
         lock.release()
     if before is None or is_new_run:
         write_fingerprint(folder, now)
-
-
-def _in_use(folder: Path, held: LockHeldError) -> JobRefusedError:
-    return JobRefusedError(
-        "FolderInUse",
-        f"{folder} is being written by {held.holder or 'another process'}; "
-        "choose another output.path or end that run",
-    )
 
 
 def _repair(records: Path, *, forget: bool) -> None:

@@ -8,8 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from draftmill_api.base import seconds
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.names import ATTEMPT_VARIABLE
 from draftmill_api.progress import WorkerState
-from draftmill_api.record import row_id
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.engines.client import open_session
@@ -30,21 +28,18 @@ from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointSt
 from draftmill_jobs.generate.keeper import keep
 from draftmill_jobs.generate.life import Life
 from draftmill_jobs.generate.limiter import Limiter
+from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.preflight import Expectation, Preflight
 from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter
-from draftmill_jobs.generate.resume import EarlierAttemptError, OpenDataset, open_dataset
+from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.generate.tokenize import TokenizerThread
 from draftmill_jobs.generate.writer import Writer
 from draftmill_jobs.model.facts import TargetModel, read_model
-from draftmill_jobs.prompts.rows import count_rows, owns, read_rows
-from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.config import LoadedConfig, watch
 from draftmill_jobs.shared.http import serve
-from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of, share_from_environment
+from draftmill_jobs.shared.settings import Share, datasets_of, share_from_environment
 
 log = logging.getLogger(__name__)
-
-_EARLIER_ATTEMPT = 120.0  # seconds that an earlier attempt on another node may take to let go of its files
 
 
 async def generate(
@@ -77,7 +72,7 @@ async def generate(
     )
     async with serve(http_port, lambda: board.progress(clock())):
         model = await asyncio.to_thread(read_model, loaded.config.model)
-        async with _open_all(loaded, model, share, board, stop) as datasets:
+        async with open_all(loaded, model, share, board, stop) as datasets:
             if not stop.is_set():
                 worker = Worker(path, loaded, model=model, share=share, board=board, clock=clock)
                 await worker.run(datasets, stop, grace)
@@ -97,54 +92,6 @@ def _stop_on_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     return stop
-
-
-@asynccontextmanager
-async def _open_all(
-    loaded: LoadedConfig, model: TargetModel, share: Share, board: Board, stop: asyncio.Event
-) -> AsyncIterator[list[OpenDataset]]:
-    """Opens every dataset's folder and lets go of the locks in the end."""
-    opened: list[OpenDataset] = []
-    async with AsyncExitStack() as locks:
-        for settings in datasets_of(loaded.config):
-            total = await asyncio.to_thread(_count, settings, share)
-            give_up = time.monotonic() + _EARLIER_ATTEMPT
-            while not stop.is_set():
-                try:
-                    dataset = await asyncio.to_thread(
-                        open_dataset,
-                        settings,
-                        total=total,
-                        model=model,
-                        run=loaded.config.run,
-                        share=share,
-                        failures=board.failures,
-                    )
-                except EarlierAttemptError as error:
-                    if time.monotonic() > give_up:
-                        raise JobFailedError(
-                            "FolderInUse", f"{error}, an earlier attempt of this run"
-                        ) from error
-                    board.message = f"waiting: {error}, an earlier attempt of this run"
-                    await asyncio.sleep(1.0)
-                else:
-                    locks.callback(dataset.lock.release)
-                    board.tallies.append(dataset.tally)
-                    opened.append(dataset)
-                    break
-        board.message = ""
-        yield opened
-
-
-def _count(settings: DatasetSettings, share: Share) -> int:
-    """Rows of this worker; with several, each row's identity must be made to know whose it is."""
-    source = open_source(settings.source)
-    if share.count == 1:
-        return count_rows(settings, source)
-    samples = range(settings.sampling.samples_per_prompt)
-    return sum(
-        owns(share, row_id(row.key, sample)) for row in read_rows(settings, source) for sample in samples
-    )
 
 
 class Worker:
