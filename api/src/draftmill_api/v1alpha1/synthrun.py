@@ -180,7 +180,9 @@ class Generation(ApiModel):
         le=100,
         description="Further tries of a row whose request failed in a way that may pass.",
     )
-    pod: PodOverrides | None = Field(default=None, description="Overrides of the job pods: plan, generator and finish.")
+    pod: PodOverrides | None = Field(
+        default=None, description="Overrides of the job pods: plan, generator and finish."
+    )
 
 
 class Output(ApiModel):
