@@ -69,10 +69,15 @@ class FaultyApi:
         await site.start()
         (address,) = runner.addresses
         self.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(f"http://127.0.0.1:{address[1]}")))
-        async with aiohttp.ClientSession(auto_decompress=True) as self._session:
+        async with aiohttp.ClientSession() as self._session:
             started.set()
             await self._stopped.wait()
             await runner.cleanup()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.25)  # TLS says goodbye in the background; aiohttp offers nothing to wait for
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
         code = self.fault(request.method, request.path)
