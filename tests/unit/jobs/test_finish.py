@@ -70,6 +70,11 @@ def scribble(lines: list[bytes]) -> list[bytes]:
     return [lines[0], b"{}\n", *lines[1:]]
 
 
+def rename(lines: list[bytes]) -> list[bytes]:
+    record = json.loads(lines[0])
+    return [json.dumps({**record, "id": "x"}).encode() + b"\n", *lines[1:]]
+
+
 FAULTS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "a row is missing": (
         drop_a_row,
@@ -79,6 +84,7 @@ FAULTS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "the tail is torn": (tear, "line 20 is torn: [0-9]+ bytes without an end"),
     "a count is wrong": (miscount, "states 17 completion tokens but has 16 output ids"),
     "another dataset's row": (move, "is of dataset B, not A"),
+    "an id that is none": (rename, "line 1: 'x' is no id of a row"),
     "a line that is no record": (scribble, "line 2 is not a whole line of its kind"),
 }
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from draftmill_api.manifest import PartFile
 from draftmill_api.record import DeadLetter, Record
 from draftmill_jobs.prompts.rows import RowTable
-from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, part_paths
+from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, is_row_id, part_paths
 from draftmill_jobs.shared.tally import FailureTally, Tally
 
 _SHOWN = 3  # faults that are told; the rest are counted
@@ -77,7 +77,7 @@ def audit_folder(
             )
         if record.dataset != folder.name:
             audit.fault(f"row {record.id} is of dataset {record.dataset}, not {folder.name}")
-        if belongs is None or belongs(record.id):
+        if belongs is None or (is_row_id(record.id) and belongs(record.id)):
             audit.tally.add_record(record.status, record.finish_reason, record.completion_tokens)
         else:
             audit.strangers += 1
@@ -85,7 +85,7 @@ def audit_folder(
 
     def take_dead_letter(value: Any) -> str:
         letter = DeadLetter.model_validate(value)
-        if belongs is None or belongs(letter.id):
+        if belongs is None or (is_row_id(letter.id) and belongs(letter.id)):
             audit.tally.errors += 1
             audit.failures.add(letter.__dict__)
         return letter.id
@@ -110,7 +110,9 @@ def _read(path: Path, audit: Audit, take: Callable[[Any], str]) -> PartFile:
             except (orjson.JSONDecodeError, ValidationError) as error:
                 audit.fault(f"{where} is not a whole line of its kind: {str(error).splitlines()[0]}")
                 continue
-            if not audit.table.settle(identity):
+            if not is_row_id(identity):
+                audit.fault(f"{where}: {identity!r} is no id of a row")
+            elif not audit.table.settle(identity):
                 audit.fault(f"{where}: row {identity} is there twice")
     return PartFile(
         path=f"{path.parent.name}/{path.name}",

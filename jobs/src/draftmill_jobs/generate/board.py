@@ -110,6 +110,13 @@ class Board:
             message=self.message,
         )
 
+    def short_line(self, now: float) -> str:
+        """Progress for one line of a terminal."""
+        run = self.run_progress(now)
+        errors = f", {run.errors} errors" if run.errors else ""
+        rates = f"{run.requests_per_second or 0} req/s, {run.tokens_per_second or 0} tok/s"
+        return f"{run.done}/{run.total}{errors}, {rates}, ETA {run.eta or 'unknown'}"
+
     def line(self, now: float) -> str:
         """The progress line of the log."""
         requests, tokens = self.rates(now)

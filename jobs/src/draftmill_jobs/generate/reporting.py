@@ -63,7 +63,7 @@ class BarReporter:
         """Redraws the bar."""
         total = sum(tally.total for tally in self._board.tallies)
         accounted = sum(tally.accounted for tally in self._board.tallies)
-        words = self._board.message or self._board.line(self._clock()).removeprefix("Progress: ")
+        words = self._board.message or self._board.short_line(self._clock())
         self._bar.update(self._task, total=total or None, completed=accounted, description=words)
 
 
@@ -76,7 +76,7 @@ def reporter(board: Board, clock: Callable[[], float]) -> Iterator[Reporter]:
     if not sys.stderr.isatty():
         yield LineReporter(board, clock)
         return
-    with Progress(BarColumn(30), TextColumn("{task.description}"), console=Console(stderr=True)) as bar:
+    with Progress(BarColumn(16), TextColumn("{task.description}"), console=Console(stderr=True)) as bar:
         yield BarReporter(board, clock, bar)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,12 @@ from draftmill_jobs.shared.settings import Share
 
 RECORDS = "raw_responses"
 DEAD_LETTERS = "dead_letter"
+_ROW_ID = re.compile(r"[0-9a-f]{32}(-s[1-9][0-9]*)?")
+
+
+def is_row_id(value: Any) -> bool:
+    """Whether this can be the identity of a row."""
+    return isinstance(value, str) and _ROW_ID.fullmatch(value) is not None
 
 
 def part_path(folder: Path, stem: str, share: Share) -> Path:
@@ -83,4 +90,4 @@ def _object(raw: bytes) -> dict[str, Any] | None:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    return value if isinstance(value, dict) and isinstance(value.get("id"), str) else None
+    return value if isinstance(value, dict) and is_row_id(value.get("id")) else None
