@@ -84,7 +84,14 @@ class Stall:
     """Take the request and never answer."""
 
 
-Reaction = Reply | Fail | Cut | Stall
+@dataclass(frozen=True)
+class Hold:
+    """Answer when so many requests are held."""
+
+    until: int
+
+
+Reaction = Reply | Fail | Cut | Stall | Hold
 Script = Callable[[Request], Reaction]
 
 
@@ -124,6 +131,7 @@ class EngineServer:
     def __post_init__(self) -> None:
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
+        self.held: list[tuple[_Connection, Request]] = []
         self.port = 0
 
     @property
@@ -304,12 +312,17 @@ class _Connection(asyncio.Protocol):
         server.in_flight += 1
         server.most_in_flight = max(server.most_in_flight, server.in_flight)
         reaction = Reply() if request.is_preflight else server.script(request)
-        delay = 0.0 if isinstance(reaction, Stall) else reaction.delay
         if isinstance(reaction, Stall):
             return
-        if delay:
+        if isinstance(reaction, Hold):
+            server.held.append((self, request))
+            if len(server.held) >= reaction.until:
+                held, server.held = server.held, []
+                for connection, waiting in held:
+                    connection._react(waiting, Reply())
+        elif reaction.delay:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(delay, self._react, request, reaction)
+            self._timer = loop.call_later(reaction.delay, self._react, request, reaction)
         else:
             self._react(request, reaction)
 

@@ -11,7 +11,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import Progress, WorkerState
-from tests.support.engine_server import EngineServer, Fail, Reply
+from tests.support.engine_server import EngineServer, Fail, Hold, Reply
 from tests.support.job import Job, prompts, unique, until
 
 
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 @pytest.mark.parametrize("concurrency", [200, 1500])
 async def test_the_cap_is_reached_and_never_passed(job: Job, server: EngineServer, concurrency: int) -> None:
-    server.script = lambda request: Reply(delay=4.0 if request.number < concurrency - 1 else 0.05)
+    server.script = lambda request: Hold(concurrency) if request.number < concurrency else Reply(delay=0.01)
     job.datasets = {"A": prompts(concurrency), "B": prompts(concurrency // 2)}
     job.generation = {"concurrency": concurrency}
     _, progress = await job.use(server).generate()
