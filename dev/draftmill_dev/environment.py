@@ -25,6 +25,8 @@ VARIABLES = {
 }
 _REQUIREMENTS = venvs.REQUIREMENTS / "server.txt"
 _VERSION = "0.32.0+cpu"
+_NAME = "env"
+_KEY: tuple[Path | str, ...] = (_REQUIREMENTS, PYTHON, _VERSION)
 
 
 def build() -> Path:
@@ -34,7 +36,12 @@ def build() -> Path:
         CommandError: A package could not be fetched or installed.
         DevError: The system's Python is not the one that the packages are pinned for.
     """
-    return cache.build("env", [_REQUIREMENTS, PYTHON, _VERSION], _make) / "venv"
+    return cache.build(_NAME, _KEY, _make) / "venv"
+
+
+def is_built() -> bool:
+    """Whether `build` has nothing to do."""
+    return cache.is_built(cache.path_of(_NAME, _KEY))
 
 
 def vllm_command(model: Path, *, name: str, port: int) -> list[str]:

@@ -26,7 +26,8 @@ def main() -> None:
     here = cluster.up()
     kubectl = Kubectl(here.programs.kubectl, here.programs.helm, here.kubeconfig, _NAMESPACE)
     with console.step("Model server: vLLM for CPUs and torch") as step:
-        step.note("6 GB, about 2 minutes the first time")
+        if not environment.is_built():
+            step.note("6 GB, about 2 minutes")
         server_environment = environment.build()
     with console.step(f"Model {model.NAME} and prompts"):
         models, prompt_files = model.build(), prompts.build()
@@ -77,6 +78,12 @@ def _samples(tools: Path, output: Path) -> str:
     return done.stdout
 
 
+def _short(path: Path) -> str:
+    """A path as a shell takes it, with ~ for the home folder."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def _say_how_to_go_on(here: cluster.Cluster, output: Path, tools: Path) -> None:
     console.say(f"""
 The answers lie in {output}:
@@ -84,7 +91,7 @@ The answers lie in {output}:
     summary.json, manifest.json     counts, hashes, what the data was made of
 
 Keep looking:
-    export KUBECONFIG={here.kubeconfig} PATH={here.programs.bin}:{tools}:$PATH
+    export KUBECONFIG={here.kubeconfig} PATH={_short(here.programs.bin)}:{_short(tools)}:$PATH
     kubectl describe synthrun {run.NAME}
     kubectl explain synthrun.spec
     draftmill check {output}
