@@ -10,8 +10,14 @@ from draftmill_operator.observe.types import Problem
 from tests.support.played import refusal_message
 
 
-def raw_pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
-    base = {"name": "p", "uid": "u", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"}
+def raw_pod(status: dict[str, Any], role: str = "server", **metadata: Any) -> dict[str, Any]:
+    base = {
+        "name": "p",
+        "uid": "u",
+        "namespace": "n",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {"draftmill.dev/role": role},
+    }
     return {"metadata": base | metadata, "status": status}
 
 
@@ -80,6 +86,30 @@ def test_what_is_wrong_with_a_pod(status: dict[str, Any], problem: Problem | Non
 
 def ended(text: str, code: int = 2) -> dict[str, Any]:
     return container({"terminated": {"exitCode": code, "reason": "Error", "message": text}})
+
+
+@pytest.mark.parametrize(("role", "name"), [("server", "server"), ("worker", "draftmill")])
+def test_a_container_that_was_injected_does_not_speak_for_the_pod(role: str, name: str) -> None:
+    sidecar = {
+        "name": "istio-proxy",
+        "ready": True,
+        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+    }
+    own = {"name": name, "ready": False, "state": {"terminated": {"exitCode": 2, "message": "no model"}}}
+    status = {"phase": "Running", "containerStatuses": [sidecar, own]}
+    pod = observe_pod(raw_pod(status, role))
+    assert pod.termination is not None
+    assert pod.termination.describe() == "exit code 2: no model"
+    assert pod.running_since is None
+
+
+def test_a_pod_whose_own_container_is_not_reported_yet_has_not_started() -> None:
+    sidecar = {
+        "name": "istio-proxy",
+        "ready": True,
+        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+    }
+    assert not observe_pod(raw_pod({"phase": "Pending", "containerStatuses": [sidecar]})).started
 
 
 def test_a_jobs_last_words_are_read() -> None:

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from draftmill_api import names as api_names
 from draftmill_api.progress import TerminationMessage
 from draftmill_operator.observe.types import ObservedPod, Problem, Termination
+from draftmill_operator.render import jobs, server
+from draftmill_operator.run import Role
 
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
@@ -17,10 +19,10 @@ CRASH_LOOP = "CrashLoopBackOff"
 
 
 def observe_pod(raw: dict[str, Any]) -> ObservedPod:
-    """One pod from its JSON; the container that counts is the first."""
+    """One pod from its JSON; only its own container counts, not one that the cluster injected."""
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations = metadata.get("annotations") or {}
-    container: dict[str, Any] = next(iter(status.get("containerStatuses") or []), {})
+    container = _own_container(metadata, status)
     state = container.get("state") or {}
     running = state.get("running") or {}
     return ObservedPod(
@@ -44,6 +46,14 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
 def parse_time(text: str) -> datetime:
     """A time as Kubernetes writes it."""
     return datetime.fromisoformat(text)
+
+
+def _own_container(metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
+    """The status of the container that was rendered; empty while the kubelet has not reported it."""
+    role = (metadata.get("labels") or {}).get(api_names.LABEL_ROLE)
+    name = server.CONTAINER if role == Role.SERVER else jobs.CONTAINER
+    containers = status.get("containerStatuses") or []
+    return next((container for container in containers if container["name"] == name), {})
 
 
 def _condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
