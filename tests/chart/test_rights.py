@@ -42,7 +42,6 @@ NEEDED = (
     | rights("", "services", *OWNED)
     | rights("", "configmaps", *WATCHED, "create", "patch")
     | rights("", "pods", *WATCHED, "patch")
-    | rights("", "pods/log", "get")
     | rights("", "events", "list", "create")
 )
 ASKED = NEEDED | {
@@ -54,6 +53,7 @@ ASKED = NEEDED | {
         ("", "namespaces"),
         ("", "serviceaccounts"),
         ("", "serviceaccounts/token"),
+        ("", "pods/log"),
         ("", "pods/exec"),
         ("", "pods/eviction"),
         ("", "persistentvolumeclaims"),

@@ -76,9 +76,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [pods]
   verbs: [get, list, watch, patch]
 - apiGroups: [""]
-  resources: [pods/log]
-  verbs: [get]
-- apiGroups: [""]
   resources: [events]
   verbs: [list, create]
 {{- end }}
