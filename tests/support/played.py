@@ -204,14 +204,21 @@ class ProgressServer(ThreadingHTTPServer):
         super().__init__((address, names.JOB_HTTP_PORT), _ProgressHandler)
         self.address = address
         self.answer = first
+        self.redirect: str | None = None
+        """Where it sends who asks, in place of an answer."""
+        self.asked = 0
+        """How often it was asked."""
 
 
 class _ProgressHandler(BaseHTTPRequestHandler):
     server: ProgressServer
 
     def do_GET(self) -> None:
+        self.server.asked += 1
         body = json.dumps(self.server.answer.to_json()).encode()
-        self.send_response(200)
+        self.send_response(302 if self.server.redirect else 200)
+        if self.server.redirect:
+            self.send_header("Location", self.server.redirect)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

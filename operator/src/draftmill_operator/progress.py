@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -12,7 +13,8 @@ from pydantic import ValidationError
 
 from draftmill_api import names as api_names
 from draftmill_api.progress import Progress
-from draftmill_operator.observe.store import Kind, Object, Store, run_of_child
+from draftmill_operator.observe.ownership import run_of_worker
+from draftmill_operator.observe.store import Kind, Object, Store
 from draftmill_operator.run import Role, RunKey
 
 log = logging.getLogger(__name__)
@@ -35,21 +37,34 @@ class ProgressPoller:
 
     async def poll(self) -> None:
         """Ask for ever."""
-        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
-            while True:
-                pods = [raw for raw in self._store.all(Kind.POD) if _is_worker(raw)]
-                self._forget_all_but({raw["metadata"]["uid"] for raw in pods})
-                await asyncio.gather(*(self._ask(session, raw) for raw in pods if _is_running(raw)))
-                await asyncio.sleep(PERIOD)
+        while True:
+            await self.ask_all()
+            await asyncio.sleep(PERIOD)
 
-    async def _ask(self, session: aiohttp.ClientSession, pod: Object) -> None:
+    async def ask_all(self) -> None:
+        """Ask each running worker pod that a Job of a known run owns, once."""
+        pods = [
+            (key, raw)
+            for raw in self._store.all(Kind.POD)
+            if _is_worker(raw) and (key := run_of_worker(self._store, raw)) is not None
+        ]
+        self._forget_all_but({raw["metadata"]["uid"] for _, raw in pods})
+        async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
+            await asyncio.gather(*(self._ask(session, key, raw) for key, raw in pods if _is_running(raw)))
+
+    async def _ask(self, session: aiohttp.ClientSession, key: RunKey, pod: Object) -> None:
         uid, ip = pod["metadata"]["uid"], pod["status"]["podIP"]
         host = f"[{ip}]" if ":" in ip else ip
         try:
             async with (
                 self._slots,
-                session.get(f"http://{host}:{api_names.JOB_HTTP_PORT}/progress") as answer,
+                session.get(
+                    f"http://{host}:{api_names.JOB_HTTP_PORT}/progress", allow_redirects=False
+                ) as answer,
             ):
+                if answer.status != HTTPStatus.OK:
+                    log.warning("pod %s answers %d, not its progress", pod["metadata"]["name"], answer.status)
+                    return
                 text = await answer.content.read(LARGEST_ANSWER)
             progress = Progress.model_validate_json(text)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -58,8 +73,7 @@ class ProgressPoller:
         except ValidationError as error:
             log.warning("pod %s answers what is no progress: %s", pod["metadata"]["name"], error)
             return
-        key = run_of_child(pod)
-        if key is not None and progress != self.answers.get(uid):
+        if progress != self.answers.get(uid):
             self.answers[uid] = progress
             self._changed(key)
 
