@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from draftmill_operator.observe.observe import observe
 from draftmill_operator.observe.store import Kind, Store
 from draftmill_operator.observe.types import JobState, Problem
@@ -9,10 +11,20 @@ from draftmill_operator.run import RunIdentity
 from tests.unit.operator.builders import IDENTITY
 
 RUN_LABEL = "draftmill.dev/run-uid"
+WORKER_JOB: dict[str, Any] = {"kind": "Job", "owner_name": "k25-10k-sr-worker-1"}
+REPLICA_SET: dict[str, Any] = {"kind": "ReplicaSet", "owner_name": "k25-10k-sr-server-5d4f8c7b6"}
 
 
 def child(
-    name: str, role: str, *, uid: str = "", version: int = 1, owner: str = IDENTITY.uid, **rest: Any
+    name: str,
+    role: str,
+    *,
+    uid: str = "",
+    version: int = 1,
+    owner: str = IDENTITY.uid,
+    kind: str = "SynthRun",
+    owner_name: str = "k25-10k",
+    **rest: Any,
 ) -> dict[str, Any]:
     metadata = {
         "name": name,
@@ -21,7 +33,7 @@ def child(
         "resourceVersion": str(version),
         "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {RUN_LABEL: IDENTITY.uid, "draftmill.dev/role": role, "draftmill.dev/attempt": "1"},
-        "ownerReferences": [{"uid": owner, "controller": True}],
+        "ownerReferences": [{"uid": owner, "kind": kind, "name": owner_name, "controller": True}],
         "managedFields": [{"manager": "someone"}],
     }
     return {"metadata": metadata} | rest
@@ -78,14 +90,36 @@ def test_a_job_of_another_owner_is_not_the_runs() -> None:
 def test_pods_go_to_the_job_that_owns_them_and_strays_are_known() -> None:
     store = Store()
     store.put(Kind.JOB, child("w", "worker", uid="job"))
-    store.put(Kind.POD, child("mine", "worker", owner="job"))
-    store.put(Kind.POD, child("stray", "worker", owner="gone"))
-    store.put(Kind.POD, child("server", "server", owner="replicaset"))
+    store.put(Kind.POD, child("mine", "worker", owner="job", **WORKER_JOB))
+    store.put(Kind.POD, child("stray", "worker", owner="gone", **WORKER_JOB))
+    store.put(Kind.POD, child("server", "server", owner="replicaset", **REPLICA_SET))
     observed = seen(store)
     (worker,) = observed.workers
     assert [pod.name for pod in worker.pods] == ["mine"]
     assert [pod.name for pod in observed.stray_worker_pods] == ["stray"]
     assert [pod.name for pod in observed.servers.pods] == ["server"]
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        {"owner": IDENTITY.uid},
+        {"owner": "someone", "kind": "Job", "owner_name": "backup-1"},
+        {"owner": "someone", "kind": "ReplicaSet", "owner_name": "k25-10k-sr-worker-1"},
+        {"owner": "someone", "kind": "ReplicaSet", "owner_name": "web-5d4f8c7b6"},
+        {"owner": "someone", "kind": "StatefulSet", "owner_name": "k25-10k-sr-server-0"},
+    ],
+)
+def test_a_pod_that_only_carries_the_labels_is_neither_server_nor_worker(owner: dict[str, Any]) -> None:
+    store = Store()
+    store.put(Kind.POD, child("copied-server", "server", **owner))
+    store.put(Kind.POD, child("copied-worker", "worker", **owner))
+    unowned = child("unowned", "worker")
+    del unowned["metadata"]["ownerReferences"]
+    store.put(Kind.POD, unowned)
+    observed = seen(store)
+    assert observed.servers.pods == ()
+    assert observed.stray_worker_pods == ()
 
 
 def test_a_vanished_pod_is_remembered_until_its_job_goes() -> None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from draftmill_api import names as api_names
 from draftmill_api.progress import Progress
+from draftmill_operator.observe.ownership import is_of_deployment, was_of_worker_job
 from draftmill_operator.observe.pods import observe_pod, parse_time
 from draftmill_operator.observe.store import Kind, Store, controller_uid
 from draftmill_operator.observe.types import (
@@ -55,7 +56,7 @@ def observe(
         plan=next(iter(by_role[Role.PLAN]), None),
         finish=next(iter(by_role[Role.FINISH]), None),
         workers=workers,
-        stray_worker_pods=_strays(pods, workers),
+        stray_worker_pods=_strays(run, pods, workers),
         servers=_servers(run, store, pods, findings),
         progress=_current_progress(workers, progress),
     )
@@ -105,17 +106,19 @@ def _pod(raw: dict[str, Any], findings: Mapping[str, Problem]) -> ObservedPod:
     return pod if pod.problem is not None else replace(pod, problem=findings.get(pod.uid))
 
 
-def _strays(pods: list[dict[str, Any]], workers: tuple[ObservedJob, ...]) -> tuple[ObservedPod, ...]:
+def _strays(
+    run: RunIdentity, pods: list[dict[str, Any]], workers: tuple[ObservedJob, ...]
+) -> tuple[ObservedPod, ...]:
     known = {pod.uid for job in workers for pod in job.pods}
-    return tuple(
-        observe_pod(raw) for raw in pods if _role(raw) is Role.WORKER and raw["metadata"]["uid"] not in known
-    )
+    made = (raw for raw in pods if _role(raw) is Role.WORKER and was_of_worker_job(run.key, raw))
+    return tuple(observe_pod(raw) for raw in made if raw["metadata"]["uid"] not in known)
 
 
 def _servers(
     run: RunIdentity, store: Store, pods: list[dict[str, Any]], findings: Mapping[str, Problem]
 ) -> ObservedServers:
-    server_pods = tuple(_pod(raw, findings) for raw in pods if _role(raw) is Role.SERVER)
+    made = (raw for raw in pods if _role(raw) is Role.SERVER and is_of_deployment(run.key, raw))
+    server_pods = tuple(_pod(raw, findings) for raw in made)
     deployment = next(iter(_owned(store, Kind.DEPLOYMENT, run)), None)
     if deployment is None:
         return ObservedServers(exists=False, pods=server_pods)
