@@ -7,6 +7,7 @@ so that an unchanged source is neither built nor imported a second time.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ _BASE_OPTIONS = (
     "--dpkgopt=path-exclude=/usr/share/locale/*",
     '--customize-hook=rm -f "$1/etc/resolv.conf" "$1/etc/hostname"',
 )
+_ARCHIVES_KEPT = 4
 _TLS_AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -98,6 +100,7 @@ def build(name: str) -> Image:
         with cache.lock("buildah"):
             _buildah(folder, "build", *options, "--file", dockerfile, "--tag", reference, REPOSITORY)
             _buildah(folder, "push", reference, f"docker-archive:{folder / 'image.tar'}:{reference}")
+            _forget_old(name)
 
     return Image(reference, cache.build(f"image-{name}", key, make) / "image.tar")
 
@@ -129,6 +132,13 @@ def push(image: Image, prefix: str) -> str:
         _buildah(folder, "pull", "--policy", "always", f"docker-archive:{image.archive}")
         _buildah(folder, "push", image.reference, f"docker://{target}")
     return target
+
+
+def _forget_old(name: str) -> None:
+    """Removes all but the newest archives of an image: each change of a source makes one, of up to 700 MB."""
+    folders = sorted(cache.cache_root().glob(f"image-{name}-*"), key=lambda folder: folder.stat().st_mtime)
+    for folder in folders[:-_ARCHIVES_KEPT]:
+        shutil.rmtree(folder)
 
 
 def _base() -> str:
