@@ -253,9 +253,13 @@ class Endpoint(ApiModel):
     url: str = Field(
         min_length=1,
         max_length=512,
-        pattern=r"^https?://[^/\s]+$",
-        description="Base address without a path, for example http://10.0.0.5:8000.",
-        json_schema_extra=says("write a base address without a path, for example http://10.0.0.5:8000"),
+        pattern=r"^https?://[^/@\s]+$",
+        description="Base address without a path and without user and password, for example "
+        "http://10.0.0.5:8000.",
+        json_schema_extra=says(
+            "write a base address without a path and without user and password, "
+            "which would stand in logs and status, for example http://10.0.0.5:8000"
+        ),
     )
     engine: Engine = Field(description="Inference engine behind the address: VLLM or SGLang.")
 

@@ -41,18 +41,17 @@ class ConditionType(StrEnum):
 
 
 class ConditionStatus(StrEnum):
-    """Kubernetes' three-valued truth."""
+    """Whether a condition holds; the operator says nothing of what it does not know."""
 
     TRUE = "True"
     FALSE = "False"
-    UNKNOWN = "Unknown"
 
 
 class Condition(ApiModel):
     """One observation about the run, in Kubernetes' usual form."""
 
     type: str = Field(max_length=64, description="Kind of the condition.")
-    status: ConditionStatus = Field(description="True, False or Unknown.")
+    status: ConditionStatus = Field(description="True or False.")
     reason: str = Field(max_length=128, description="Reason as one CamelCase word.")
     message: str = Field(default="", max_length=4096, description="The reason in a sentence.")
     last_transition_time: Time = Field(description="When status last changed.")
