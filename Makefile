@@ -23,7 +23,7 @@ cluster-status: ## Say whether it runs, and how to use it
 	@$(DEV) cluster-status
 
 ##@ Test
-.PHONY: test test-unit test-api test-e2e test-chaos lint bench
+.PHONY: test test-unit test-api test-e2e test-chaos lint bench bench-generate bench-cluster
 test: venv ## All tests but the chaos ones; starts what they need (needs root)
 	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
 
@@ -46,8 +46,13 @@ lint: venv ## Style, types, import rules, generated files
 	@$(BIN)/lint-imports
 	@PYTHONPATH=dev $(BIN)/python -m draftmill_dev.generate --check
 
-bench: venv ## Throughput of the generator
+bench: bench-generate bench-cluster ## All benchmarks
+
+bench-generate: venv ## Throughput of the generator beside a rival's
 	@$(BIN)/python benchmarks/run.py
+
+bench-cluster: venv ## Seconds until a control plane, and a cluster that runs already, can be used
+	@PYTHONPATH=dev $(BIN)/python benchmarks/cluster.py
 
 ##@ Make
 .PHONY: generate requirements images venv clean help

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -26,7 +25,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 NAME = "draftmill-life"
 BRIDGE = "lifebridge"
 NETWORK = Network(pods="10.251.128.0/20", services="10.251.0.0/20", host="10.251.255.252/30", bridge=BRIDGE)
-ALREADY_RUNNING_WITHIN = 2.0
 KERNEL_SETTINGS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -159,11 +157,9 @@ def restarts(kubectl: Kubectl, pod: str) -> int:
     return int(count or 0)
 
 
-def test_starting_a_running_cluster_does_nothing_and_takes_no_time(alive: Cluster) -> None:
+def test_starting_a_running_cluster_does_nothing(alive: Cluster) -> None:
     running = parts(alive)
-    began = time.monotonic()
     up()
-    assert time.monotonic() - began < ALREADY_RUNNING_WITHIN
     assert parts(alive) == running
 
 
@@ -188,7 +184,18 @@ def test_the_bridge_has_the_name_that_was_asked_for(alive: Cluster, paused: str)
     assert not Path("/sys/class/net", BRIDGE).exists()
 
 
-@pytest.mark.parametrize("part", ["etcd", "kube-apiserver", "containerd", "kubelet", "kube-proxy"])
+PARTS = (
+    "containerd",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+)
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_a_killed_part_comes_back(alive: Cluster, part: str) -> None:
     killed = parts(alive)[part]
     os.kill(killed, signal.SIGKILL)

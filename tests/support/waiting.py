@@ -29,3 +29,8 @@ def until(look: Callable[[], Value | None], within: float, what: str | Callable[
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within:g} s: {what if isinstance(what, str) else what()}")
         time.sleep(_PERIOD)
+
+
+def quiet_for(seconds: float) -> None:
+    """Lets a time pass in which something must not happen: there is no condition to wait for."""
+    time.sleep(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.support.bed import MODEL_NAME, Bed
 from tests.support.records_on_disk import assert_complete
-from tests.support.waiting import until
+from tests.support.waiting import quiet_for, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -109,6 +110,24 @@ def test_concurrency_can_be_changed_while_running(bed: Bed, vllm: str) -> None:
     bed.kube.wait(run, lambda status: status["progress"].get("inFlight", 0) > 2, 20, "more in flight in")
     assert bed.kube.running_pod(run, "worker").metadata.uid == pod
     bed.kube.wait_phase(run, "Succeeded", within=300)
+
+
+def test_an_operator_whose_runs_have_ended_writes_nothing_but_its_lease(bed: Bed, vllm: str) -> None:
+    run = bed.create_run(
+        "ended",
+        datasets=[bed.dataset("B1", bed.prompts("ended.jsonl", 2))],
+        endpoints=[bed.endpoint(vllm)],
+        sampling={"temperature": "0", "maxCompletionTokens": 8},
+    )
+    bed.kube.wait_phase(run, "Succeeded", within=300)
+    quiet_for(5)  # the events of its end
+    since = time.time()
+
+    quiet_for(60)
+
+    writes = bed.operator_writes(since)
+    assert [write for write in writes if write.resource != "leases"] == []
+    assert len(writes) > 10, "the Lease is kept"
 
 
 def _ask(url: str, messages: list[dict[str, Any]], tokens: int) -> dict[str, Any]:
