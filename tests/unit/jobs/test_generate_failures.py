@@ -104,7 +104,7 @@ async def test_a_row_that_cannot_be_answered_is_buried_after_one_try(
     assert (letter["reason"], letter["permanent"], letter["tries"]) == (reason, True, 1)
 
 
-@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("status", [401, 403, 404, 402, 405])
 async def test_a_refusal_of_the_server_stops_the_run_and_spends_no_row(
     job: Job, server: EngineServer, status: int
 ) -> None:

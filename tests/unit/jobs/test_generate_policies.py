@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from datetime import UTC, datetime
 
@@ -44,7 +45,7 @@ STATUSES = [
     (404, FailureKind.NOT_FOUND, Verdict.STOP),
     (408, FailureKind.TRY_AGAIN, Verdict.RETRY),
     (413, FailureKind.CONTEXT_OVERFLOW, Verdict.DEAD),
-    (418, FailureKind.BAD_REQUEST, Verdict.DEAD),
+    *((status, FailureKind.REFUSED, Verdict.STOP) for status in (402, 405, 407, 415, 418, 421, 431, 451)),
     (422, FailureKind.BAD_REQUEST, Verdict.DEAD),
     (429, FailureKind.OVERLOADED, Verdict.RETRY),
     (500, FailureKind.SERVER_ERROR, Verdict.RETRY),
@@ -62,11 +63,32 @@ def test_a_status_tells_what_follows(status: int, kind: FailureKind, verdict: Ve
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [("7", 7.0), ("0.5", 0.5), ("Sun, 29 Nov 2026 12:00:30 GMT", 30.0), ("soon", None), (None, None)],
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("86400", 600.0),
+        ("inf", None),
+        ("-inf", None),
+        ("nan", None),
+        ("1e999", None),
+        ("Sun, 29 Nov 2026 12:00:30 GMT", 30.0),
+        ("Sun, 29 Nov 2026 11:00:00 GMT", 0.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 600.0),
+        ("Fri, 31 Dec 99999999999 23:59:59 GMT", None),
+        ("soon", None),
+        (None, None),
+    ],
 )
 def test_retry_after_is_a_number_or_a_date(header: str | None, seconds: float | None) -> None:
     now = datetime(2026, 11, 29, 12, tzinfo=UTC)
     assert failure_from_status(429, b"", retry_after=header, now=now).retry_after == seconds
+
+
+@given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, [0-9]{1,12} [A-Z][a-z]{2} [0-9]{1,12} [0-9:+-]*( GMT)?"))
+def test_whatever_retry_after_says_the_wait_is_bounded(header: str) -> None:
+    wait = failure_from_status(429, b"", retry_after=header).retry_after
+    assert wait is None or 0 <= wait <= 600
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32))
@@ -148,6 +170,42 @@ def test_server_figures_are_summed_over_labels() -> None:
     )
     assert read_figures(Engine.VLLM, page) == ServerFigures(15.0, 3.0)
     assert read_figures(Engine.SGLANG, page) is None
+
+
+NAMES = ("vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:num_requests_waiting")
+
+
+def test_timestamps_are_no_values() -> None:
+    values = dict(zip(NAMES, (7, 2, 1), strict=True))
+    page = "".join(f'{name}{{model="a b"}} {value} 1700000000000\n' for name, value in values.items())
+    assert read_figures(Engine.VLLM, page) == ServerFigures(7.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    "garbled",
+    [
+        f"{NAMES[0]} many\n",
+        f"{NAMES[0]}\n",
+        f'{NAMES[0]}{{engine="0 5\n',
+        f"{NAMES[0]}{{}}\n",
+        f"{NAMES[1]} NaN\n",
+        f"{NAMES[1]} +Inf\n",
+    ],
+)
+def test_a_garbled_page_has_no_figures(garbled: str) -> None:
+    good = "".join(f"{name} 1\n" for name in NAMES)
+    assert read_figures(Engine.VLLM, good + garbled) is None
+
+
+def test_a_line_of_something_else_may_be_garbled() -> None:
+    good = "".join(f"{name} 1\n" for name in NAMES)
+    assert read_figures(Engine.VLLM, "x{\n" + good) == ServerFigures(1.0, 2.0)
+
+
+@given(st.lists(st.sampled_from([*NAMES, "{", "}", '"', " ", "\n", "1", "=", ","]) | st.text()))
+def test_any_page_gives_figures_or_none(parts: list[str]) -> None:
+    figures = read_figures(Engine.VLLM, "".join(parts))
+    assert figures is None or math.isfinite(figures.generated + figures.requests)
 
 
 async def test_leases_are_capped_handed_on_and_released_once() -> None:

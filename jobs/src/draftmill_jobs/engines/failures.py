@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ class FailureKind(StrEnum):
     UNUSABLE_ROW = "unusable_row"
     UNAUTHORIZED = "unauthorized"
     NOT_FOUND = "not_found"
+    REFUSED = "refused"
 
 
 class Verdict(StrEnum):
@@ -53,7 +55,7 @@ _DEAD = frozenset(
         FailureKind.UNUSABLE_ROW,
     }
 )
-_STOP = frozenset({FailureKind.UNAUTHORIZED, FailureKind.NOT_FOUND})
+_STOP = frozenset({FailureKind.UNAUTHORIZED, FailureKind.NOT_FOUND, FailureKind.REFUSED})
 
 _BY_STATUS = {
     400: FailureKind.BAD_REQUEST,
@@ -76,6 +78,7 @@ _OVERFLOW = re.compile(
 )
 _MARKUP = re.compile(rb"<(script|style).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _MESSAGE_LIMIT = 500  # characters
+_LONGEST_WAIT = 600.0  # seconds; a row waits no longer, whatever the server asks for
 
 
 class RequestFailedError(Exception):
@@ -84,7 +87,7 @@ class RequestFailedError(Exception):
     Attributes:
         kind: What happened.
         message: The server's words, or ours.
-        retry_after: Seconds that the server asked to wait.
+        retry_after: Seconds that the server asked to wait, at most ten minutes.
     """
 
     def __init__(self, kind: FailureKind, message: str, *, retry_after: float | None = None) -> None:
@@ -134,7 +137,7 @@ def failure_from_status(
     elif status >= 500:
         kind = FailureKind.SERVER_ERROR
     elif status >= 400:
-        kind = FailureKind.BAD_REQUEST
+        kind = FailureKind.REFUSED  # about payment, method, proxy, law, ...: never about one row
     else:
         kind = FailureKind.INVALID_RESPONSE
     if kind is FailureKind.BAD_REQUEST and (
@@ -148,18 +151,23 @@ def failure_from_status(
 
 
 def _seconds(retry_after: str | None, now: datetime) -> float | None:
-    """`Retry-After` is a number of seconds or a date."""
+    """`Retry-After` is a number of seconds or a date; None when it is neither."""
     if retry_after is None:
         return None
     try:
-        return max(0.0, float(retry_after))
+        wanted = float(retry_after)
     except ValueError:
-        pass
+        wanted = _seconds_until(retry_after, now)
+    return min(_LONGEST_WAIT, max(0.0, wanted)) if math.isfinite(wanted) else None
+
+
+def _seconds_until(date: str, now: datetime) -> float:
+    """Seconds to an HTTP date; not a number when it is none."""
     try:
-        date = parsedate_to_datetime(retry_after)
-    except ValueError:
-        return None
-    return max(0.0, (date - now).total_seconds()) if date.tzinfo else None
+        moment = parsedate_to_datetime(date)
+    except (ValueError, OverflowError):
+        return math.nan
+    return (moment - now).total_seconds() if moment.tzinfo else math.nan
 
 
 def _plain(value: Any) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from draftmill_api.v1alpha1.shared import Engine
 
@@ -33,13 +36,17 @@ _NAMES = {
 
 
 def read_figures(engine: Engine, page: str) -> ServerFigures | None:
-    """Sums each figure over its labels; None when the page does not have them all."""
+    """Sums each figure over its labels; None when the page does not have them all, or garbles them."""
     generated_name, request_names = _NAMES[engine]
+    names = (generated_name, *request_names)
+    lines = [line for line in page.split("\n") if line.startswith(names)]  # few of many: the rest is not ours
     sums: dict[str, float] = {}
-    for line in page.splitlines():
-        name, _, _ = line.partition("{") if "{" in line else line.partition(" ")
-        if name == generated_name or name in request_names:
-            sums[name] = sums.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
-    if generated_name not in sums or not all(name in sums for name in request_names):
+    try:
+        for family in text_string_to_metric_families("\n".join(lines)):
+            for sample in family.samples:
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    except (ValueError, IndexError):
+        return None
+    if not all(math.isfinite(sums.get(name, math.nan)) for name in names):
         return None
     return ServerFigures(sums[generated_name], sum(sums[name] for name in request_names))
