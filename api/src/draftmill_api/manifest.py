@@ -25,7 +25,7 @@ class PartFile(ApiModel):
 
     path: str = Field(description="Relative to the manifest.")
     bytes: int
-    records: int
+    records: int = Field(description="Lines, whether their rows are still asked for or not.")
     sha256: str
 
 
@@ -49,8 +49,9 @@ class Manifest(ApiModel):
     chat_template_sha256: str = Field(alias="chatTemplateSHA256", description="Hash of the chat template.")
     sampling: dict[str, dict[str, Any]] = Field(description="Sampling in force, by dataset.")
     datasets: list[ManifestDataset]
-    records: int
-    completion_tokens: int
+    records: int = Field(description="Records of the rows that the run asks for.")
+    completion_tokens: int = Field(description="Tokens of the answers in these records.")
+    strangers: int = Field(description="Further records in the files, of rows no longer asked for.")
 
 
 class Summary(ApiModel):

@@ -43,6 +43,7 @@ def write_manifest(folder: Path) -> None:
         datasets=[ManifestDataset(name="B1_arithmetic", files=[file], dead_letters=[])],
         records=2,
         completion_tokens=4,
+        strangers=0,
     )
     (folder / "manifest.json").write_text(manifest.model_dump_json(by_alias=True))
 

@@ -35,13 +35,25 @@ async def test_summary_and_manifest_say_what_is_there(job: Job, server: EngineSe
     content = (job.output / "manifest.json").read_bytes()
     assert result.manifest_sha256 == hashlib.sha256(content).hexdigest()
     manifest = Manifest.model_validate_json(content)
-    assert (manifest.records, manifest.completion_tokens) == (29, 29 * 16)
+    assert (manifest.records, manifest.completion_tokens, manifest.strangers) == (29, 29 * 16, 0)
     for dataset in manifest.datasets:
         for file in [*dataset.files, *dataset.dead_letters]:
             data = (job.output / file.path).read_bytes()
             assert (file.bytes, file.sha256) == (len(data), hashlib.sha256(data).hexdigest())
             assert file.records == data.count(b"\n")
     assert job.finish().manifest_sha256 == result.manifest_sha256, "finishing twice changes nothing"
+
+
+async def test_the_manifest_counts_records_and_tokens_of_the_same_rows(
+    job: Job, server: EngineServer
+) -> None:
+    await job.use(server).generate()
+    job.dataset_fields = {"maxSamples": 15}
+    await job.generate()
+    job.finish()
+    manifest = Manifest.model_validate_json((job.output / "manifest.json").read_bytes())
+    assert (manifest.records, manifest.completion_tokens, manifest.strangers) == (15, 15 * 16, 5)
+    assert manifest.datasets[0].files[0].records == 20, "a file's own number is that of its lines"
 
 
 def drop_a_row(lines: list[bytes]) -> list[bytes]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from typing import Any
 
 import aiohttp
 import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.record import prompt_key, row_id
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.prompts.rows import owns
+from draftmill_jobs.prompts.shapes import read_prompt
+from draftmill_jobs.shared.settings import Share
 from tests.support.engine_server import EngineServer, Fail, Hold, Reply
 from tests.support.job import Job, prompts, unique, until
 
@@ -19,6 +25,11 @@ def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+def identity(row: dict[str, Any]) -> str:
+    prompt = read_prompt(row)
+    return row_id(prompt_key(prompt.messages, prompt.tools, {}), 0)
 
 
 @pytest.mark.parametrize("concurrency", [200, 1500])
@@ -164,6 +175,51 @@ async def test_a_token_cap_is_met_and_not_passed_by_much(job: Job, server: Engin
     again, _ = await job.generate()
     assert again is ExitCode.DONE
     assert sum(line["completion_tokens"] for line in job.lines()) == tokens, "the cap survives resuming"
+
+
+async def test_a_token_cap_is_shared_by_the_workers_though_one_runs_out_of_rows(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = prompts(200)
+    mine = [row for row in rows if owns(Share(0, 2), identity(row))]
+    others = [row for row in rows if row not in mine]
+    job.use(server).datasets = {"A": [*mine[:60], *others[:5]]}
+    job.dataset_fields = {"maxTokens": 640}  # 320 for each: 20 answers, and the second worker has 5 rows
+    not_admitted = 0
+    for worker in ("0/2", "1/2"):
+        monkeypatch.setenv("DRAFTMILL_WORKER", worker)
+        code, progress = await job.generate()
+        assert code is ExitCode.DONE
+        not_admitted += progress.not_admitted
+    tokens = sum(line["completion_tokens"] for line in job.lines())
+    assert tokens < 640
+    result = job.finish()
+    assert result.cap_reached
+    assert result.progress.not_admitted == not_admitted == 65 - tokens // 16
+    part = job.output / "A" / "raw_responses-1.jsonl"
+    part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(JobRefusedError, match=r"neither a record nor a dead letter \([0-9]+ were left out"):
+        job.finish()
+    monkeypatch.delenv("DRAFTMILL_WORKER")
+    job.dataset_fields = {}
+    await job.generate()
+    assert (job.finish().progress.ok, job.finish().cap_reached) == (65, False), "without a cap nothing is out"
+
+
+async def test_a_token_cap_counts_no_answers_of_rows_that_the_source_no_longer_has(
+    job: Job, server: EngineServer
+) -> None:
+    job.use(server).datasets = {"A": prompts(40)}
+    await job.generate()
+    job.datasets = {"A": [*prompts(5), *prompts(100, start=100)]}
+    job.dataset_fields = {"maxTokens": 320}
+    code, progress = await job.generate()
+    assert code is ExitCode.DONE
+    assert 320 <= progress.completion_tokens <= 320 + 64
+    assert progress.done == progress.completion_tokens // 16
+    assert progress.done + progress.not_admitted == progress.total == 105
+    result = job.finish()
+    assert (result.progress.done, result.progress.not_admitted) == (progress.done, progress.not_admitted)
 
 
 async def test_rows_that_are_equal_or_unusable_are_accounted_for(job: Job, server: EngineServer) -> None:

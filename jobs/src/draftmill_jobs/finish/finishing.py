@@ -23,6 +23,7 @@ from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
 from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
+from draftmill_jobs.shared.left_out import read_left_out
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of, sampling_facts
 from draftmill_jobs.shared.tally import sum_counts
 
@@ -75,13 +76,27 @@ def _audit(dataset: DatasetSettings, model: TargetModel, config: SynthJobConfig)
     )
     audit.tally.skipped = duplicates * samples
     missing, example = table.unsettled(samples)
-    if missing and dataset.max_tokens is not None and audit.tally.completion_tokens >= dataset.max_tokens:
-        audit.tally.not_admitted = missing
-    elif missing:
-        audit.fault(f"{missing} rows have neither a record nor a dead letter, for example {example}")
+    left_out = 0 if dataset.max_tokens is None else _left_out(audit, dataset.folder, dataset.max_tokens)
+    if missing == left_out:
+        audit.tally.not_admitted = left_out
+    else:
+        because = f" ({left_out} were left out by maxTokens)" if left_out else ""
+        audit.fault(f"{missing} rows have neither a record nor a dead letter{because}, for example {example}")
     if audit.strangers:
         log.info("dataset %s: %d records of rows that are no longer asked for", dataset.name, audit.strangers)
     return audit
+
+
+def _left_out(audit: Audit, folder: Path, max_tokens: int) -> int:
+    """Rows that the workers say they left out; each must have filled its part of the cap."""
+    notes = read_left_out(folder)
+    filled = sum(note.share.of_tokens(max_tokens) for note in notes)
+    if audit.tally.completion_tokens < filled:
+        audit.fault(
+            f"rows were left out by maxTokens, which takes {filled} tokens, "
+            f"but the answers have {audit.tally.completion_tokens}"
+        )
+    return sum(note.rows for note in notes)
 
 
 def _check(audits: list[Audit]) -> None:
@@ -129,8 +144,9 @@ def _manifest(
             ManifestDataset(name=audit.tally.name, files=audit.files, dead_letters=audit.dead_letters)
             for audit in audits
         ],
-        records=sum(file.records for audit in audits for file in audit.files),
+        records=sum(audit.tally.done for audit in audits),
         completion_tokens=sum(audit.tally.completion_tokens for audit in audits),
+        strangers=sum(audit.strangers for audit in audits),
     )
 
 

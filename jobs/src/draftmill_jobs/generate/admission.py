@@ -12,6 +12,7 @@ from draftmill_jobs.generate.budget import Admission, TokenBudget
 from draftmill_jobs.generate.records import unusable_row
 from draftmill_jobs.generate.resume import OpenDataset, leave_out_strangers
 from draftmill_jobs.prompts.rows import Question, SourceRow, owns, read_rows
+from draftmill_jobs.shared.left_out import note_left_out
 from draftmill_jobs.shared.settings import Share
 
 _BATCH = 128  # source rows read at once, off the event loop
@@ -65,7 +66,7 @@ class Admissions:
                     await self._start(feed, group, Question(row.key, row.position, sample, row.prompt))
                 else:
                     feed.dataset.tally.not_admitted += 1
-        await asyncio.to_thread(leave_out_strangers, feed.dataset)
+        await asyncio.to_thread(_close_accounts, feed.dataset)
         next_turn.set()
 
     async def _bury(self, feed: _Feed, row: SourceRow, sample: int) -> None:
@@ -99,7 +100,7 @@ class _Feed:
         self.admitted = 0
         self._share = share
         self._settled_before = dataset.tally.done + dataset.tally.errors
-        cap = None if settings.max_tokens is None else -(-settings.max_tokens // share.count)
+        cap = None if settings.max_tokens is None else share.of_tokens(settings.max_tokens)
         self._budget = TokenBudget(cap, settings.sampling.max_completion_tokens)
 
     def admission(self) -> Admission:
@@ -119,6 +120,14 @@ class _Feed:
             dataset.tally.skipped += len(mine)
             return []
         return [sample for sample in mine if not dataset.table.is_settled(row_id(row.key, sample))]
+
+
+def _close_accounts(dataset: OpenDataset) -> None:
+    """Every row of the source has been met."""
+    if dataset.settings.max_tokens is None:
+        leave_out_strangers(dataset)
+    elif dataset.tally.not_admitted:
+        note_left_out(dataset.settings.folder, dataset.share, dataset.tally.not_admitted)
 
 
 async def _in_batches(rows: Iterator[SourceRow]) -> AsyncIterator[SourceRow]:

@@ -13,9 +13,10 @@ from draftmill_api.record import RecordStatus
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.lock import Holder, LockHeldError, PartLock, this_process
 from draftmill_jobs.model.facts import TargetModel
-from draftmill_jobs.prompts.rows import RowTable, owns
+from draftmill_jobs.prompts.rows import RowTable, owns, read_rows
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint, write_fingerprint
+from draftmill_jobs.shared.left_out import forget_left_out
 from draftmill_jobs.shared.parts import (
     DEAD_LETTERS,
     RECORDS,
@@ -84,12 +85,17 @@ def open_dataset(
         _bind(settings, model, run, records)
     except PermissionError as error:
         raise JobRefusedError("StorageNotWritable", f"cannot write to {folder}: {error}") from error
+    forget_left_out(folder, share)
     tally, table = Tally(settings.name, total), RowTable()
     for path in part_paths(folder, RECORDS):
         _read_records(path, tally, table, share)
     for path in part_paths(folder, DEAD_LETTERS):
         _read_dead_letters(path, tally, table, failures, share)
-    return OpenDataset(settings, tally, table, records, part_path(folder, DEAD_LETTERS, share), lock, share)
+    letters = part_path(folder, DEAD_LETTERS, share)
+    dataset = OpenDataset(settings, tally, table, records, letters, lock, share)
+    if settings.max_tokens is not None and tally.done + tally.errors:
+        _leave_out_strangers_first(dataset)
+    return dataset
 
 
 def _lock(records: Path, run: JobRun) -> PartLock:
@@ -173,10 +179,18 @@ def _read_dead_letters(
             failures.add(line.value)
 
 
+def _leave_out_strangers_first(dataset: OpenDataset) -> None:
+    """Reads the source ahead: tokens of rows that it no longer has are none of the cap's."""
+    for row in read_rows(dataset.settings):
+        dataset.table.meet(row.key)
+    leave_out_strangers(dataset)
+    dataset.table.begin_pass()
+
+
 def leave_out_strangers(dataset: OpenDataset) -> None:
     """Takes rows out of the account that the source no longer has (a smaller limit): they stay on disk.
 
-    Called when every row of the source has been met.
+    Called once, when every row of the source has been met.
     """
     samples = dataset.settings.sampling.samples_per_prompt
     if not dataset.table.has_strangers(samples):

@@ -114,6 +114,11 @@ class RowTable:
         self._rows[packed] = before | 1
         return not before & 1
 
+    def begin_pass(self) -> None:
+        """Forgets which prompts were met: the source is about to be read from its start."""
+        for key, bits in self._rows.items():
+            self._rows[key] = bits & ~1
+
     def asks_for(self, identity: str, samples: int) -> bool:
         """Whether the source holds the row's prompt, and so many samples of it are asked for."""
         key, bit = _split(identity)

@@ -69,6 +69,10 @@ class Share:
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 
+    def of_tokens(self, max_tokens: int) -> int:
+        """The worker's part of a dataset's token cap."""
+        return -(-max_tokens // self.count)
+
 
 def share_from_environment() -> Share:
     """Reads `DRAFTMILL_WORKER=i/n`; 0/1 when unset.
