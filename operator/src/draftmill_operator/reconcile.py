@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final
 
 import aiohttp
 
@@ -21,21 +22,25 @@ from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
 from draftmill_operator.observe.observe import observe
-from draftmill_operator.observe.store import Kind, Store
-from draftmill_operator.observe.types import Observed
+from draftmill_operator.observe.store import Kind, Object, Store
+from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import RetryLater
 from draftmill_operator.render.children import render_children
 from draftmill_operator.render.config import config_text
 from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.server import server_template, template_hash
-from draftmill_operator.run import NOT_UNDERSTOOD, NotUnderstoodError, Run, RunKey
+from draftmill_operator.run import NotUnderstoodError, Run, RunIdentity, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
 from draftmill_operator.status.events import events_between
+from draftmill_operator.status.not_understood import not_understood
 from draftmill_operator.status.summarise import summarise
 
 log = logging.getLogger(__name__)
+
+LOOK_AGAIN_AT_NOT_UNDERSTOOD: Final = 300.0
+"""Seconds; whoever sets it right calls for a pass by that."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +77,16 @@ class Reconciler:
             return None
         started, result = self._clock.monotonic(), "error"
         try:
-            run = Run.from_object(raw)
-            if run.being_deleted:
-                self._progress_written.pop(run.identity.uid, None)
-                return None
-            requeue = await self._pass(run)
+            try:
+                run = Run.from_object(raw)
+                if run.being_deleted:
+                    self._progress_written.pop(run.identity.uid, None)
+                    return None
+                requeue = await self._pass(run)
+            except NotUnderstoodError as error:
+                await self._report(key, raw, error)
+                return LOOK_AGAIN_AT_NOT_UNDERSTOOD
             result = "success"
-        except NotUnderstoodError as error:
-            await self._report(error)
-            return None
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             raise RetryLater(str(error) or type(error).__name__) from error
         finally:
@@ -88,18 +94,18 @@ class Reconciler:
             RECONCILE_SECONDS.labels(kind=key.kind, result=result).observe(elapsed)
         return requeue
 
-    async def _report(self, error: NotUnderstoodError) -> None:
+    async def _report(self, key: RunKey, raw: Object, error: NotUnderstoodError) -> None:
         """Say in the run's status that this operator cannot act on it."""
-        log.error("%s", error)
-        status = error.status.model_copy(
-            update={
-                "phase": error.status.phase or Phase.PENDING,
-                "reason": NOT_UNDERSTOOD,
-                "message": str(error),
-            }
+        log.error("%s: %s: %s", key, error.reason, error)
+        metadata, status = raw["metadata"], raw.get("status") or {}
+        if "deletionTimestamp" in metadata:
+            return
+        problem = Problem(error.reason, str(error))
+        told = not_understood(
+            status, problem, metadata.get("generation", 0), f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}"
         )
-        if status != error.status:
-            await self._kube.write_status(error.identity, status)
+        if told != status:
+            await self._kube.write_status(RunIdentity(key, metadata["uid"]), told)
 
     async def _pass(self, run: Run) -> float | None:
         now = self._clock.now()
@@ -156,7 +162,7 @@ class Reconciler:
             wait = self._wait_for_progress(run)
             if wait > 0:
                 return wait
-        written = await self._kube.write_status(run.identity, status)
+        written = await self._kube.write_status(run.identity, status.to_json())
         if written is None:
             return None
         STATUS_WRITES.labels(result="written").inc()

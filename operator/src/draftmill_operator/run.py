@@ -12,7 +12,8 @@ from draftmill_api.v1alpha1.status import SynthRunStatus
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 
 SYNTHRUN: Final = "SynthRun"
-NOT_UNDERSTOOD: Final = "SpecNotUnderstood"
+SPEC_NOT_UNDERSTOOD: Final = "SpecNotUnderstood"
+STATUS_NOT_UNDERSTOOD: Final = "StatusNotUnderstood"
 
 
 class Role(StrEnum):
@@ -66,20 +67,26 @@ class Run:
         """Parse an object of the API.
 
         Raises:
-            NotUnderstoodError: the spec does not fit this operator's types, for example after the CRD was
-                upgraded before the operator.
-            pydantic.ValidationError: the status does not, which only an operator can have written.
+            NotUnderstoodError: the spec or the status does not fit this operator's types, for example after
+                the CRD was upgraded before the operator, or the operator was downgraded.
         """
         metadata = raw["metadata"]
         key = RunKey(SYNTHRUN, metadata["namespace"], metadata["name"])
-        identity = RunIdentity(key=key, uid=metadata["uid"])
-        status = SynthRunStatus.model_validate(raw.get("status") or {})
+        try:
+            status = SynthRunStatus.model_validate(raw.get("status") or {})
+        except ValidationError as error:
+            raise NotUnderstoodError(
+                STATUS_NOT_UNDERSTOOD,
+                f"status.{first_fault(error)}; was it written by a newer operator, or by hand?",
+            ) from error
         try:
             spec = SynthRunSpec.model_validate(raw["spec"])
         except ValidationError as error:
-            raise NotUnderstoodError(identity, status, error) from error
+            raise NotUnderstoodError(
+                SPEC_NOT_UNDERSTOOD, f"spec.{first_fault(error)}; is the operator older than the CRD?"
+            ) from error
         return cls(
-            identity=identity,
+            identity=RunIdentity(key=key, uid=metadata["uid"]),
             generation=metadata.get("generation", 0),
             being_deleted="deletionTimestamp" in metadata,
             spec=spec,
@@ -88,11 +95,15 @@ class Run:
 
 
 class NotUnderstoodError(Exception):
-    """A run whose spec this operator does not understand."""
+    """What there is of a run is not what this operator can act on: people have to see to it."""
 
-    def __init__(self, identity: RunIdentity, status: SynthRunStatus, error: ValidationError) -> None:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        super().__init__(f"{identity.key}: spec.{field}: {first['msg']}; is the operator older than the CRD?")
-        self.identity = identity
-        self.status = status
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        """One CamelCase word."""
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first field that does not fit, and why; its value is not told."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from draftmill_api import names as api_names
-from draftmill_api.v1alpha1.status import SynthRunStatus
 from draftmill_operator.kube.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Json, KubeClient
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import EVENTS, RESOURCES
@@ -81,7 +80,7 @@ class Kube:
             if not error.is_not_found:
                 raise
 
-    async def write_status(self, run: RunIdentity, status: SynthRunStatus) -> Json | None:
+    async def write_status(self, run: RunIdentity, status: Json) -> Json | None:
         """Replace the run's status; None if this run is gone, or another one has its name."""
         resource = RESOURCES[Kind.RUN]
         try:
@@ -92,7 +91,7 @@ class Kube:
                 params={"fieldManager": api_names.FIELD_MANAGER, "fieldValidation": "Strict"},
                 body=[
                     {"op": "test", "path": "/metadata/uid", "value": run.uid},
-                    {"op": "add", "path": "/status", "value": status.to_json()},
+                    {"op": "add", "path": "/status", "value": status},
                 ],
                 content_type=JSON_PATCH,
             )

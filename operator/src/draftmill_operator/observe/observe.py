@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -23,11 +23,9 @@ from draftmill_operator.observe.types import (
 )
 from draftmill_operator.render.config import CONFIG_KEY
 from draftmill_operator.render.defaults import DEFAULTS_KEY, FrozenDefaults
-from draftmill_operator.run import Role, RunIdentity
+from draftmill_operator.run import NotUnderstoodError, Role, RunIdentity, first_fault
 
-
-class DefaultsUnreadableError(Exception):
-    """The run's frozen defaults are not what this operator wrote; the message says where they are."""
+CHILD_NOT_UNDERSTOOD: Final = "ChildNotUnderstood"
 
 
 def observe(
@@ -39,7 +37,7 @@ def observe(
     explain themselves; both by the object's uid.
 
     Raises:
-        DefaultsUnreadableError: the ConfigMap with the frozen defaults was changed by someone else.
+        NotUnderstoodError: a child, the frozen defaults or a Job, was changed by someone else.
     """
     pods = list(store.children(Kind.POD, run.uid))
     jobs = [
@@ -89,7 +87,7 @@ def _job(
     return _role(raw), ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
-        attempt=int(metadata["labels"].get(api_names.LABEL_ATTEMPT, "0")),
+        attempt=_attempt(raw),
         state=state,
         deleting="deletionTimestamp" in metadata,
         created=parse_time(metadata["creationTimestamp"]),
@@ -99,6 +97,17 @@ def _job(
         pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
         problem=findings.get(metadata["uid"]),
     )
+
+
+def _attempt(raw: dict[str, Any]) -> int:
+    value: str = raw["metadata"]["labels"].get(api_names.LABEL_ATTEMPT, "0")
+    if not (value.isascii() and value.isdecimal()):
+        raise NotUnderstoodError(
+            CHILD_NOT_UNDERSTOOD,
+            f"Job {raw['metadata']['name']} has the label {api_names.LABEL_ATTEMPT}={value}, "
+            "which is no number; set it right or delete the Job",
+        )
+    return int(value)
 
 
 def _pod(raw: dict[str, Any], findings: Mapping[str, Problem]) -> ObservedPod:
@@ -138,12 +147,15 @@ def _defaults(run: RunIdentity, store: Store) -> FrozenDefaults | None:
     raw = _config_map(run, store, Role.DEFAULTS)
     if raw is None:
         return None
+    where = f"ConfigMap {raw['metadata']['name']}"
+    text = (raw.get("data") or {}).get(DEFAULTS_KEY, "")
     try:
-        return FrozenDefaults.model_validate_json(raw["data"][DEFAULTS_KEY])
-    except (KeyError, ValidationError) as error:
-        name = raw["metadata"]["name"]
-        raise DefaultsUnreadableError(
-            f"ConfigMap {name} does not hold the defaults that were frozen into the run: {error}"
+        return FrozenDefaults.model_validate_json(text)
+    except ValidationError as error:
+        raise NotUnderstoodError(
+            CHILD_NOT_UNDERSTOOD,
+            f"{where} does not hold the defaults that were frozen into the run: {first_fault(error)}; "
+            "delete it, and the operator's own are taken",
         ) from error
 
 
