@@ -12,12 +12,13 @@ from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.metrics import CHILD_ERRORS
-from draftmill_operator.observe.store import Kind, Store, controller_uid
+from draftmill_operator.observe.store import Kind, Object, Store, controller, controller_uid
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.render.metadata import Manifest
 from draftmill_operator.run import Run, RunIdentity
 
 NAME_CONFLICT = "NameConflict"
+WAITING_FOR_REMOVAL = "WaitingForRemoval"
 CHILD_REFUSED = "ChildCreateFailed"
 
 
@@ -56,7 +57,8 @@ class Applier:
         """Delete what is no longer wanted, then make what is.
 
         Raises:
-            ChildError: an object of that name belongs to someone else, or the server refuses the child.
+            ChildError: an object of that name belongs to someone else or is on its way out, or the server
+                refuses the child.
         """
         await self._remove(run, decision, seen)
         for manifest in children:
@@ -91,7 +93,7 @@ class Applier:
             live = await self._kube.client.get(RESOURCES[place.kind], place.namespace, place.name)
         if live is not None:
             if controller_uid(live) != run.uid:
-                raise ChildError(_conflict(place))
+                raise ChildError(_in_the_way(place, run, live))
             if "deletionTimestamp" in live["metadata"] or self._is_in_force(manifest, live):
                 return
         try:
@@ -129,7 +131,12 @@ class Applier:
             self._generations[applied["metadata"]["uid"]] = applied["metadata"]["generation"]
 
 
-def _conflict(place: _Place) -> Problem:
+def _in_the_way(place: _Place, run: RunIdentity, live: Object) -> Problem:
+    """An object that is not this run's; one of an earlier run of this name goes by itself."""
+    owner = controller(live) or {}
+    of_earlier_run = (owner.get("kind"), owner.get("name")) == (run.key.kind, run.key.name)
+    if of_earlier_run or "deletionTimestamp" in live["metadata"]:
+        return Problem(WAITING_FOR_REMOVAL, f"waiting for {place} to be gone, which is not this run's")
     return Problem(
         NAME_CONFLICT,
         f"{place} exists and does not belong to this run; it is left alone. "

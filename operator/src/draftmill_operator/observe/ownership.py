@@ -9,9 +9,15 @@ next attempt.
 
 from __future__ import annotations
 
-from typing import Any
-
-from draftmill_operator.observe.store import Kind, Object, Store, controller_uid, run_of_child, run_uid
+from draftmill_operator.observe.store import (
+    Kind,
+    Object,
+    Store,
+    controller,
+    controller_uid,
+    run_of_child,
+    run_uid,
+)
 from draftmill_operator.render.names import child_name
 from draftmill_operator.run import Role, RunKey
 
@@ -37,8 +43,5 @@ def is_of_deployment(run: RunKey, pod: Object) -> bool:
 
 
 def _controller_begins(pod: Object, kind: str, name: str) -> bool:
-    owners: list[dict[str, Any]] = pod["metadata"].get("ownerReferences") or []
-    return any(
-        owner.get("controller") and owner["kind"] == kind and owner["name"].startswith(f"{name}-")
-        for owner in owners
-    )
+    owner = controller(pod)
+    return owner is not None and owner["kind"] == kind and owner["name"].startswith(f"{name}-")

@@ -105,10 +105,16 @@ def run_of_child(raw: Object) -> RunKey | None:
     return RunKey(SYNTHRUN, metadata["namespace"], name) if name else None
 
 
+def controller(raw: Object) -> Object | None:
+    """The reference to the object's controlling owner."""
+    owners: list[Object] = raw["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
 def controller_uid(raw: Object) -> str | None:
     """The uid of the object's controlling owner."""
-    owners = raw["metadata"].get("ownerReferences") or []
-    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+    owner = controller(raw)
+    return owner["uid"] if owner is not None else None
 
 
 def _where(raw: Object) -> tuple[str, str]:
