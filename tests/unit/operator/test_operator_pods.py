@@ -62,7 +62,11 @@ UNSCHEDULABLE = {
             Problem("CrashLoopBackOff", "exit code 1: last words"),
         ),
         (
-            container({"running": {}}, **crashed(1, "last words")),
+            container({"running": {}}, restartCount=1, **crashed(1, "last words")),
+            Problem("ServerCrashed", "exit code 1: last words"),
+        ),
+        (
+            container({"running": {}}, restartCount=2, **crashed(1, "last words")),
             Problem("CrashLoopBackOff", "exit code 1: last words"),
         ),
         (

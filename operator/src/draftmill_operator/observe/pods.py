@@ -16,6 +16,10 @@ from draftmill_operator.run import Role
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
 CRASH_LOOP = "CrashLoopBackOff"
+SERVER_CRASHED = "ServerCrashed"
+"""The container ended and was started again at once."""
+_RESTARTS_IN_LOOP = 2
+"""The kubelet delays every restart but the first, and then says CrashLoopBackOff until it starts the next."""
 
 
 def observe_pod(raw: dict[str, Any]) -> ObservedPod:
@@ -70,12 +74,20 @@ def _problem(status: dict[str, Any], container: dict[str, Any]) -> Problem | Non
     waiting = (container.get("state") or {}).get("waiting") or {}
     crash = _termination((container.get("lastState") or {}).get("terminated"))
     if crash is not None and not container.get("ready"):
-        reason = crash.reason if crash.reason == "OOMKilled" else CRASH_LOOP
-        return Problem(reason, crash.describe())
+        return Problem(_crash_reason(crash, container), crash.describe())
     reason = waiting.get("reason", "")
     if reason and reason not in _PATIENT_REASONS:
         return Problem(reason, waiting.get("message", ""))
     return None
+
+
+def _crash_reason(crash: Termination, container: dict[str, Any]) -> str:
+    """One word for a crash; it does not change to and fro with the tries of a loop."""
+    if crash.reason == "OOMKilled":
+        return crash.reason
+    waiting = (container.get("state") or {}).get("waiting") or {}
+    in_loop = waiting.get("reason") == CRASH_LOOP or container.get("restartCount", 0) >= _RESTARTS_IN_LOOP
+    return CRASH_LOOP if in_loop else SERVER_CRASHED
 
 
 def _termination(terminated: dict[str, Any] | None) -> Termination | None:
