@@ -9,6 +9,8 @@ from typing import Any, Protocol
 from draftmill_api.record import FinishReason
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 
+_IDS = 1 << 31  # token ids are below
+
 
 @dataclass(frozen=True, slots=True)
 class Ask:
@@ -64,15 +66,19 @@ class Route(Protocol):
         ...
 
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
-        """Reads a whole answer.
+        """Reads a whole answer, whatever JSON it is.
 
         Raises:
-            RequestFailedError: It was aborted, or lacks what it must have.
+            RequestFailedError: It was aborted, or lacks what it must have, or has another form.
         """
         ...
 
     def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Brings the events of a stream to the form of a whole answer."""
+        """Brings the events of a stream to the form of a whole answer.
+
+        Raises:
+            RequestFailedError: An event has another form.
+        """
         ...
 
 
@@ -87,7 +93,9 @@ def finish_reason(said: Any) -> FinishReason:
     try:
         return FinishReason(said)
     except ValueError:
-        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"unknown finish reason {said!r}") from None
+        raise RequestFailedError(
+            FailureKind.INVALID_RESPONSE, f"unknown finish reason {repr(said)[:100]}"
+        ) from None
 
 
 def token_ids(value: Any, what: str) -> list[int]:
@@ -96,8 +104,60 @@ def token_ids(value: Any, what: str) -> list[int]:
     Raises:
         RequestFailedError: It is missing or something else.
     """
-    if not isinstance(value, list) or not value or not isinstance(value[0], int):
+    if not isinstance(value, list) or not value:
         raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer has no {what}")
+    if not all(type(token) is int and 0 <= token < _IDS for token in value):
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"{what}: not all are token ids")
+    return value
+
+
+def object_of(value: Any, what: str) -> dict[str, Any]:
+    """A JSON object of an answer; empty when the server leaves it out.
+
+    Raises:
+        RequestFailedError: It is something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer's {what} is no JSON object")
+    return value
+
+
+def list_of(value: Any, what: str) -> list[Any]:
+    """A JSON list of an answer; empty when the server leaves it out.
+
+    Raises:
+        RequestFailedError: It is something else.
+    """
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer's {what} is no list")
+    return value
+
+
+def text_of(value: Any, what: str) -> str:
+    """A text of an answer; empty when the server leaves it out.
+
+    Raises:
+        RequestFailedError: It is something else.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer's {what} is no text")
+    return value
+
+
+def stated_count(value: Any, what: str) -> int | None:
+    """A number of tokens that the server states, None when it states none.
+
+    Raises:
+        RequestFailedError: It is something else.
+    """
+    if value is not None and type(value) is not int:
+        raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer's {what} is no number of tokens")
     return value
 
 

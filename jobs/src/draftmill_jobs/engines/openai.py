@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from draftmill_jobs.engines.base import Answer, Ask, check_counts, finish_reason, token_ids
+from draftmill_jobs.engines.base import (
+    Answer,
+    Ask,
+    check_counts,
+    finish_reason,
+    list_of,
+    object_of,
+    stated_count,
+    text_of,
+    token_ids,
+)
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 
 STREAM_OPTIONS = {"include_usage": True}
@@ -27,30 +37,30 @@ def read_choice(payload: dict[str, Any], *, ids_field: str) -> Answer:
         ids_field: Where the engine puts the ids of the answer.
 
     Raises:
-        RequestFailedError: The answer was aborted or lacks token ids.
+        RequestFailedError: The answer was aborted, lacks token ids, or has another form.
     """
     choices = payload.get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         raise RequestFailedError(FailureKind.INVALID_RESPONSE, "the answer has not exactly one choice")
     choice = choices[0]
     finish = finish_reason(choice.get("finish_reason"))
-    usage = payload.get("usage") or {}
+    usage = object_of(payload.get("usage"), "usage")
     prompt_ids = payload.get("prompt_token_ids") or choice.get("prompt_token_ids")
     answer = Answer(
         prompt_ids=token_ids(prompt_ids, "prompt token ids"),
         output_ids=token_ids(choice.get(ids_field), "output token ids"),
         finish=finish,
         text=_text(choice),
-        stated_prompt_tokens=usage.get("prompt_tokens"),
-        stated_completion_tokens=usage.get("completion_tokens"),
+        stated_prompt_tokens=stated_count(usage.get("prompt_tokens"), "prompt_tokens"),
+        stated_completion_tokens=stated_count(usage.get("completion_tokens"), "completion_tokens"),
     )
     return check_counts(answer)
 
 
 def _text(choice: dict[str, Any]) -> str | None:
     """The text, unless a parser of the server has taken parts out of it."""
-    message = choice.get("message")
-    if message is None:
+    message = object_of(choice.get("message"), "message")
+    if not message:
         text = choice.get("text")
     elif message.get("reasoning") or message.get("reasoning_content") or message.get("tool_calls"):
         text = None
@@ -60,7 +70,11 @@ def _text(choice: dict[str, Any]) -> str | None:
 
 
 def merge_chunks(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Brings streamed chunks, whose ids and texts are increments, to the form of a whole answer."""
+    """Brings streamed chunks, whose ids and texts are increments, to the form of a whole answer.
+
+    Raises:
+        RequestFailedError: A chunk has another form.
+    """
     payload: dict[str, Any] = {"usage": None}
     ids: list[int] = []
     texts: list[str] = []
@@ -70,13 +84,14 @@ def merge_chunks(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         payload["usage"] = event.get("usage") or payload["usage"]
         if event.get("prompt_token_ids"):
             payload["prompt_token_ids"] = event["prompt_token_ids"]
-        for part in event.get("choices") or ():
-            delta = part.get("delta") or {}
+        for item in list_of(event.get("choices"), "choices"):
+            part = object_of(item, "choice")
+            delta = object_of(part.get("delta"), "delta")
             parsed = parsed or bool(
                 delta.get("reasoning") or delta.get("reasoning_content") or delta.get("tool_calls")
             )
-            ids.extend(part.get("token_ids") or ())
-            texts.append(delta.get("content") or part.get("text") or "")
+            ids.extend(list_of(part.get("token_ids"), "token_ids"))
+            texts.append(text_of(delta.get("content") or part.get("text"), "text"))
             choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
             if part.get("prompt_token_ids"):
                 payload["prompt_token_ids"] = part["prompt_token_ids"]

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
 
-from draftmill_jobs.engines.base import Answer, Ask, check_counts, finish_reason, token_ids
+from draftmill_jobs.engines.base import (
+    Answer,
+    Ask,
+    check_counts,
+    finish_reason,
+    list_of,
+    object_of,
+    stated_count,
+    text_of,
+    token_ids,
+)
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 from draftmill_jobs.engines.openai import read_choice, sampling_fields
 
@@ -37,7 +48,7 @@ class SglangGenerate:
 
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
         """Reads a whole answer; prompt ids that come back are compared with those sent."""
-        meta = payload.get("meta_info") or {}
+        meta = object_of(payload.get("meta_info"), "meta_info")
         said = meta.get("finish_reason")
         kind = said.get("type") if isinstance(said, dict) else said
         if kind == "abort":
@@ -46,18 +57,21 @@ class SglangGenerate:
                 FailureKind.ABORTED, f"the server aborted the request: {told or 'no reason'}"
             )
         returned = payload.get("prompt_token_ids")
-        if returned is not None and returned != ask.prompt_ids:
+        if returned is not None and token_ids(returned, "prompt token ids") != ask.prompt_ids:
             raise RequestFailedError(
                 FailureKind.COUNT_MISMATCH,
                 f"the server answered another prompt: {len(ask.prompt_ids)} ids sent, {len(returned)} back",
             )
+        text = payload.get("text")
         answer = Answer(
             prompt_ids=ask.prompt_ids,
             output_ids=token_ids(payload.get("output_ids"), "output_ids"),
             finish=finish_reason(kind),
-            text=payload.get("text"),
-            stated_prompt_tokens=meta.get("prompt_tokens"),
-            stated_completion_tokens=meta.get("completion_tokens"),
+            text=None if text is None else text_of(text, "text"),
+            stated_prompt_tokens=stated_count(meta.get("prompt_tokens"), "prompt_tokens"),
+            stated_completion_tokens=stated_count(
+                meta.get("completion_tokens"), "meta_info.completion_tokens"
+            ),
         )
         return check_counts(answer)
 
@@ -69,10 +83,11 @@ class SglangGenerate:
         for event in events:
             if event.get("prompt_token_ids") is not None:
                 last["prompt_token_ids"] = event["prompt_token_ids"]
-        stated = (last.get("meta_info") or {}).get("completion_tokens")
-        if stated is not None and len(last.get("output_ids") or ()) != stated:
-            last["output_ids"] = [token for event in events for token in event.get("output_ids") or ()]
-            last["text"] = "".join(event.get("text") or "" for event in events)
+        stated = object_of(last.get("meta_info"), "meta_info").get("completion_tokens")
+        parts = [list_of(event.get("output_ids"), "output_ids") for event in events]
+        if stated is not None and len(parts[-1]) != stated:
+            last["output_ids"] = list(chain.from_iterable(parts))
+            last["text"] = "".join(text_of(event.get("text"), "text") for event in events)
         return last
 
 
