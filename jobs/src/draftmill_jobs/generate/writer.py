@@ -34,6 +34,7 @@ class Writer:
         self._drained = asyncio.Event()
         self._drained.set()
         self._committing = asyncio.Lock()
+        self._failure: JobFailedError | None = None
 
     async def put(self, path: Path, data: bytes, written: Callable[[], None]) -> None:
         """Hands a line over; waits only when too much is pending."""
@@ -66,25 +67,39 @@ class Writer:
         """Writes what is pending.
 
         Raises:
-            JobFailedError: The disk does not take it.
+            JobFailedError: The disk does not take it, or did not take lines before: after a failure there is
+                no going on, whoever was told of it.
         """
         async with self._committing:
+            if self._failure is not None:
+                raise JobFailedError(self._failure.reason, self._failure.message) from self._failure
             lines, self._pending, self._pending_bytes = self._pending, [], 0
             self._arrived.clear()
             self._enough.clear()
             if lines:
-                await asyncio.to_thread(self._commit, lines)
+                await self._commit_off_loop(lines)
             self._drained.set()
             for line in lines:
                 line.written()
 
     async def close(self) -> None:
-        """Writes what is pending and closes the files."""
+        """Writes what is pending and closes the files.
+
+        Raises:
+            JobFailedError: The disk does not take it, or did not take lines before.
+        """
         try:
             await self.flush()
         finally:
             for file in self._files.values():
                 file.close()
+
+    async def _commit_off_loop(self, lines: list[_Line]) -> None:
+        try:
+            await asyncio.to_thread(self._commit, lines)
+        except JobFailedError as error:
+            self._failure = error
+            raise
 
     def _commit(self, lines: list[_Line]) -> None:
         by_path: dict[Path, list[bytes]] = {}
