@@ -32,6 +32,8 @@ DATA_MOUNT: Final = "/data"
 CONFIG_MOUNT: Final = "/etc/draftmill"
 CONFIG_FILE: Final = f"{CONFIG_MOUNT}/job.yaml"
 
+JOB_CONTAINER: Final = "draftmill"
+SERVER_CONTAINER: Final = "server"
 JOB_HTTP_PORT: Final = 9090
 SERVER_PORT: Final = 8000
 
@@ -43,3 +45,8 @@ TERMINATION_MESSAGE_VARIABLE: Final = "DRAFTMILL_TERMINATION_MESSAGE"
 TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
 TERMINATION_MESSAGE_LIMIT: Final = 4000
 """Bytes; the kubelet keeps 4,096 of a container."""
+
+
+def container_of(role: str | None) -> str:
+    """Name of the container that does a role's work; a pod may have others, which the cluster injected."""
+    return SERVER_CONTAINER if role == "server" else JOB_CONTAINER

@@ -134,12 +134,13 @@ class Cluster:
         newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp, default=None)
         return None if newest is None else str(newest.metadata.name)
 
-    def log(self, pod: str, *, follow: bool, tail: int | None) -> Iterator[str]:
-        """The lines of a pod's log."""
+    def log(self, pod: str, role: str, *, follow: bool, tail: int | None) -> Iterator[str]:
+        """The lines of the log of the container that plays the role in a pod."""
         with _in_sentences(pod, self.namespace):
             stream = self._core().read_namespaced_pod_log(
                 pod,
                 self.namespace,
+                container=names.container_of(role),
                 follow=follow,
                 _preload_content=False,
                 **({} if tail is None else {"tail_lines": tail}),

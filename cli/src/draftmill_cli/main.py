@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     prog = _program_name()
     try:
         if arguments and arguments[0] in JOB_STEPS:
-            return _run_job(arguments)
+            return _run_job(arguments, prog)
         args = parser(prog).parse_args(arguments)
         return int(_module(args.module, args.extra).run(args))
     except CliError as error:
@@ -36,8 +36,8 @@ def _program_name() -> str:
     return "kubectl draftmill" if Path(sys.argv[0]).name == "kubectl-draftmill" else "draftmill"
 
 
-def _run_job(arguments: list[str]) -> int:
-    return int(_module("draftmill_jobs.main", "jobs").main(arguments))
+def _run_job(arguments: list[str], prog: str) -> int:
+    return int(_module("draftmill_jobs.main", "jobs").main(arguments, program=prog))
 
 
 def _module(name: str, extra: str) -> ModuleType:

@@ -17,7 +17,7 @@ def run(args: Namespace) -> int:
     pod = cluster.newest_pod(state, args.of)
     if pod is None:
         raise CliError(f"{args.name} has no {args.of} pod now. {line(state)}")
-    for text in cluster.log(pod, follow=args.follow, tail=args.tail):
+    for text in cluster.log(pod, args.of, follow=args.follow, tail=args.tail):
         sys.stdout.write(text)
         sys.stdout.flush()
     return 0

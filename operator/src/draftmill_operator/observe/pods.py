@@ -10,8 +10,6 @@ from pydantic import ValidationError
 from draftmill_api import names as api_names
 from draftmill_api.progress import TerminationMessage
 from draftmill_operator.observe.types import ObservedPod, Problem, Termination
-from draftmill_operator.render import jobs, server
-from draftmill_operator.run import Role
 
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
@@ -54,8 +52,7 @@ def parse_time(text: str) -> datetime:
 
 def _own_container(metadata: dict[str, Any], status: dict[str, Any]) -> dict[str, Any]:
     """The status of the container that was rendered; empty while the kubelet has not reported it."""
-    role = (metadata.get("labels") or {}).get(api_names.LABEL_ROLE)
-    name = server.CONTAINER if role == Role.SERVER else jobs.CONTAINER
+    name = api_names.container_of((metadata.get("labels") or {}).get(api_names.LABEL_ROLE))
     containers = status.get("containerStatuses") or []
     return next((container for container in containers if container["name"] == name), {})
 

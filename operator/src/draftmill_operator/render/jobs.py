@@ -17,7 +17,6 @@ from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
 from draftmill_operator.render.volumes import DATA, MODELS, mount, pod_volume
 from draftmill_operator.run import Role, RunIdentity
 
-CONTAINER: Final = "draftmill"
 WORKER_BACKOFF_LIMIT: Final = 6
 """Only the net for times without an operator, which starts the next attempt itself and at once."""
 WORKERS: Final = 1
@@ -84,7 +83,7 @@ def _pod_failure_rules() -> list[Manifest]:
         {
             "action": "FailJob",
             "onExitCodes": {
-                "containerName": CONTAINER,
+                "containerName": api_names.JOB_CONTAINER,
                 "operator": "In",
                 "values": [int(ExitCode.CONFIGURATION)],
             },
@@ -92,7 +91,7 @@ def _pod_failure_rules() -> list[Manifest]:
         {
             "action": "Ignore",
             "onExitCodes": {
-                "containerName": CONTAINER,
+                "containerName": api_names.JOB_CONTAINER,
                 "operator": "In",
                 "values": [int(ExitCode.INTERRUPTED)],
             },
@@ -134,7 +133,7 @@ def _pod_template(
             "imagePullSecrets": defaults.image_pull_secrets,
             "containers": [
                 {
-                    "name": CONTAINER,
+                    "name": api_names.JOB_CONTAINER,
                     "image": defaults.job_image,
                     "imagePullPolicy": defaults.image_pull_policy.value,
                     "args": _arguments(request.role),

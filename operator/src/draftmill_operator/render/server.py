@@ -23,7 +23,6 @@ from draftmill_operator.render.overrides import apply_overrides, merge
 from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_volume
 from draftmill_operator.run import Role, RunIdentity
 
-CONTAINER: Final = "server"
 GPU: Final = "nvidia.com/gpu"
 STARTUP_PERIOD: Final = 10
 """Seconds between two looks at a loading server."""
@@ -117,7 +116,7 @@ def template_hash(template: Manifest) -> str:
 
 def _container(model: Model, server: Server) -> Manifest:
     return {
-        "name": CONTAINER,
+        "name": api_names.SERVER_CONTAINER,
         "image": server.image,
         "command": engines.command(model, model_path(model), server),
         "env": [
