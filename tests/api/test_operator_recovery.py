@@ -18,7 +18,7 @@ from tests.support.played import (
     progress_server,
     worker_message,
 )
-from tests.support.waiting import until
+from tests.support.waiting import quiet_for, until
 
 pytestmark = pytest.mark.api
 
@@ -148,8 +148,7 @@ def test_an_operator_killed_anywhere_is_followed_by_one_that_goes_on(own_bed: Be
         ]
         for step in steps:
             step()
-            calm = chance.uniform(0, 0.5)
-            until(_after(calm), calm + 1, "a moment")
+            quiet_for(chance.uniform(0, 0.5))
             own_bed.operator.kill()
             own_bed.operator.begin()
     status = own_bed.kube.wait_phase("tossed", "Succeeded", within=60)
@@ -185,10 +184,3 @@ def _passes(bed: Bed) -> float:
     lines = bed.operator.get("/metrics")[1].splitlines()
     prefix = "draftmill_operator_reconcile_seconds_count"
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(prefix))
-
-
-def _after(seconds: float) -> Any:
-    import time
-
-    start = time.monotonic()
-    return lambda: time.monotonic() - start >= seconds

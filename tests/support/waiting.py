@@ -32,5 +32,8 @@ def until(look: Callable[[], Value | None], within: float, what: str | Callable[
 
 
 def quiet_for(seconds: float) -> None:
-    """Lets a time pass in which something must not happen: there is no condition to wait for."""
+    """Lets a time pass that proves the absence of something, or that leads to a moment of no meaning.
+
+    There is no condition to wait for then; whatever shall happen is waited for with `until`.
+    """
     time.sleep(seconds)
