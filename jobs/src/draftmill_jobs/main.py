@@ -107,9 +107,9 @@ def _served(look: Callable[[SynthJobConfig], T], loaded: LoadedConfig, http_port
     return asyncio.run(run())
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The program. Returns its exit code."""
-    parser = argparse.ArgumentParser(prog="draftmill_jobs", description="Runs one step of a run.")
+def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs") -> int:
+    """The program, under the name by which it was called. Returns its exit code."""
+    parser = argparse.ArgumentParser(prog=program, description="Runs one step of a run.")
     steps = parser.add_subparsers(dest="step", required=True)
     for step, words in (
         (Step.PLAN, "look at model, prompts and storage before any server is started"),

@@ -22,13 +22,13 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(f"\n    {name} " in text for name in [*(command.name for command in COMMANDS), *JOB_STEPS])
 
 
-@pytest.mark.parametrize("command", [command.name for command in COMMANDS])
+@pytest.mark.parametrize("command", [*(command.name for command in COMMANDS), *JOB_STEPS])
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
 
     assert ended.value.code == 0
-    assert "usage: draftmill" in capsys.readouterr().out
+    assert f"usage: draftmill {command} " in capsys.readouterr().out
 
 
 def test_a_missing_extra_is_named_with_its_remedy() -> None:
