@@ -19,6 +19,15 @@ from typing import Any, Self
 
 import orjson
 
+from tests.support.engine_formats import (
+    Answered,
+    metrics_page,
+    openai_body,
+    openai_events,
+    response_head,
+    sglang_body,
+    sglang_events,
+)
 from tests.support.tiny_model import CLOSE, END, FIRST_NUMBER, NUMBERS, THINK, Thinking, TinyModel
 
 LENGTH = 16  # tokens of an answer, the stop token included
@@ -193,45 +202,13 @@ class EngineServer:
             ids = ids[:limit]
         self.generated += len(ids)
         text = self.model.text(ids) + "x" * reply.padding
-        body = (
-            self._sglang(request, ids, text, finish)
-            if request.path == "/generate"
-            else self._openai(request, ids, text, finish)
-        )
+        answered = Answered(request.prompt_ids, ids, text, finish)
+        if request.path == "/generate":
+            body = sglang_body(answered, request.payload["rid"])
+        else:
+            body = openai_body(answered, self.model.name, chat=request.path == "/v1/chat/completions")
         if reply.edit is not None:
             reply.edit(body)
-        return body
-
-    def _sglang(self, request: Request, ids: list[int], text: str, finish: str) -> dict[str, Any]:
-        reason: dict[str, Any] = {"type": finish}
-        if finish == "abort":
-            reason["message"] = "made to abort"
-        return {
-            "text": text,
-            "output_ids": ids,
-            "prompt_token_ids": request.prompt_ids,
-            "meta_info": {
-                "id": request.payload["rid"],
-                "finish_reason": reason,
-                "prompt_tokens": len(request.prompt_ids),
-                "completion_tokens": len(ids),
-            },
-        }
-
-    def _openai(self, request: Request, ids: list[int], text: str, finish: str) -> dict[str, Any]:
-        choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "stop_reason": None, "token_ids": ids}
-        body: dict[str, Any] = {
-            "id": "cmpl",
-            "model": self.model.name,
-            "choices": [choice],
-            "usage": {"prompt_tokens": len(request.prompt_ids), "completion_tokens": len(ids)},
-        }
-        if request.path == "/v1/chat/completions":
-            choice["message"] = {"role": "assistant", "content": text, "reasoning": None, "tool_calls": []}
-            body["prompt_token_ids"] = request.prompt_ids
-        else:
-            choice["text"] = text
-            choice["prompt_token_ids"] = request.prompt_ids
         return body
 
     def page(self, path: str) -> tuple[int, bytes]:
@@ -243,15 +220,7 @@ class EngineServer:
             return 200, orjson.dumps({"data": models})
         if path == "/metrics" and self.metrics:
             running = self.in_flight if self.running is None else self.running
-            lines = [
-                f'{engine}:{name}{{model_name="tiny"}} {value}'
-                for engine, names in (
-                    ("vllm", ("generation_tokens_total", "num_requests_running", "num_requests_waiting")),
-                    ("sglang", ("generation_tokens_total", "num_running_reqs", "num_queue_reqs")),
-                )
-                for name, value in zip(names, (float(self.generated), running, 0), strict=True)
-            ]
-            return 200, ("\n".join(lines) + "\n").encode()
+            return 200, metrics_page(self.generated, running)
         return 404, b'{"detail":"Not Found"}'
 
 
@@ -333,7 +302,7 @@ class _Connection(asyncio.Protocol):
                 self._send(status, body, headers)
             case Cut():
                 data = orjson.dumps(self._server.body(request, Reply()))
-                self._write(_head(200, len(data)) + data[: len(data) // 2])
+                self._write(response_head(200, len(data)) + data[: len(data) // 2])
                 assert self._transport is not None
                 self._transport.close()
             case Reply():
@@ -344,7 +313,7 @@ class _Connection(asyncio.Protocol):
                     self._send(200, orjson.dumps(answer))
 
     def _stream(self, request: Request, body: dict[str, Any]) -> None:
-        events = _sglang_events(body) if request.path == "/generate" else _openai_events(body)
+        events = sglang_events(body) if request.path == "/generate" else openai_events(body)
         lines = [b"data: " + orjson.dumps(event) + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
         chunks = b"".join(b"%x\r\n%b\r\n" % (len(line), line) for line in lines)
         self._write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
@@ -354,38 +323,13 @@ class _Connection(asyncio.Protocol):
         self._server.in_flight -= 1
 
     def _send(self, status: int, body: bytes, headers: tuple[str, ...] = ()) -> None:
-        self._write(_head(status, len(body), headers) + body)
+        self._write(response_head(status, len(body), headers) + body)
 
     def _write(self, data: bytes) -> None:
         assert self._transport is not None
         self._transport.write(data)
         if self._close:
             self._transport.close()
-
-
-def _head(status: int, length: int, headers: tuple[str, ...] = ()) -> bytes:
-    lines = [f"HTTP/1.1 {status} Made", f"Content-Length: {length}", *headers]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def _openai_events(body: dict[str, Any]) -> list[dict[str, Any]]:
-    choice = body["choices"][0]
-    ids, text = choice["token_ids"], (choice.get("message") or {}).get("content", choice.get("text"))
-    first = {"prompt_token_ids": body.get("prompt_token_ids", choice.get("prompt_token_ids"))}
-    middle = [{"choices": [{"index": 0, "delta": {}, "token_ids": [token]}]} for token in ids]
-    last = {
-        "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": choice["finish_reason"]}],
-    }
-    return [{**first, "choices": []}, *middle, last, {"choices": [], "usage": body["usage"]}]
-
-
-def _sglang_events(body: dict[str, Any]) -> list[dict[str, Any]]:
-    ids = body["output_ids"]
-    halves = [ids[: len(ids) // 2], ids]
-    return [
-        {**body, "output_ids": part, "meta_info": {**body["meta_info"], "completion_tokens": len(part)}}
-        for part in halves
-    ]
 
 
 async def _serve(arguments: argparse.Namespace) -> None:
