@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import socket
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -13,9 +15,10 @@ import pytest
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.record import prompt_key, row_id
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.prompts.rows import owns
 from draftmill_jobs.prompts.shapes import read_prompt
+from draftmill_jobs.shared import left_out
 from draftmill_jobs.shared.settings import Share
 from tests.support.engine_server import EngineServer, Fail, Hold, Reply
 from tests.support.job import Job, prompts, unique, until
@@ -204,6 +207,22 @@ async def test_a_token_cap_is_shared_by_the_workers_though_one_runs_out_of_rows(
     job.dataset_fields = {}
     await job.generate()
     assert (job.finish().progress.ok, job.finish().cap_reached) == (65, False), "without a cap nothing is out"
+
+
+async def test_a_disk_without_room_for_what_was_left_out_ends_the_attempt(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(left_out, "write_atomically", write)
+    job.use(server).dataset_fields = {"maxTokens": 32}
+    with pytest.raises(JobFailedError, match="No space left on device") as failed:
+        await job.generate()
+    assert failed.value.reason == "StorageFailed"
+    monkeypatch.undo()
+    await job.generate()
+    assert job.finish().cap_reached
 
 
 async def test_a_token_cap_counts_no_answers_of_rows_that_the_source_no_longer_has(

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from draftmill_api.base import ApiModel
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.settings import Share
 
@@ -32,9 +32,16 @@ class LeftOut(ApiModel):
 
 
 def note_left_out(folder: Path, share: Share, rows: int) -> None:
-    """Writes down how many rows this worker left out, at least one."""
-    note = LeftOut(worker=share.index, workers=share.count, rows=rows)
-    write_atomically(_path(folder, share), note.model_dump_json(by_alias=True).encode() + b"\n")
+    """Writes down how many rows this worker left out, at least one.
+
+    Raises:
+        JobFailedError: The disk does not take it.
+    """
+    note, path = LeftOut(worker=share.index, workers=share.count, rows=rows), _path(folder, share)
+    try:
+        write_atomically(path, note.model_dump_json(by_alias=True).encode() + b"\n")
+    except OSError as error:
+        raise JobFailedError("StorageFailed", f"cannot write {path}: {error}") from error
 
 
 def forget_left_out(folder: Path, share: Share) -> None:
