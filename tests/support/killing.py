@@ -13,7 +13,7 @@ from tests.support.model_server import prompt_tokens
 from tests.support.records_on_disk import assert_complete
 from tests.support.waiting import until
 
-IDLE_LIMIT = 20.0
+IDLE_LIMIT = 30.0
 """Seconds in which two cores start a Python process and it sends its first requests."""
 _ROWS = 40
 _SERVER_START = 600  # seconds; a model server starts in one, but not while others use the cores
