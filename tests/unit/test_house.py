@@ -39,6 +39,15 @@ def test_a_requirement_file_names_no_index_and_pins_everything_with_a_hash(file:
     assert [line for line in lines if not PINNED.match(line)] == []
 
 
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "dev/images").glob("Dockerfile.*")), ids=lambda file: file.name
+)
+def test_a_dockerfile_names_no_registrys_host(file: Path) -> None:
+    images = re.findall(r"^(?:ARG \w+=|FROM )(\S+/\S+)", file.read_text(), re.MULTILINE)
+
+    assert [image for image in images if "." in image.partition("/")[0]] == []
+
+
 @pytest.mark.parametrize("extra", ["operator", "jobs", "dev"])
 def test_a_requirement_file_has_every_dependency_of_its_extra(extra: str) -> None:
     pinned = _pinned(ROOT / "requirements" / f"{extra}.txt")
