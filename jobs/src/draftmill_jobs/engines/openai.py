@@ -69,6 +69,21 @@ def _text(choice: dict[str, Any]) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def chat_fields(ask: Ask) -> dict[str, Any]:
+    """The fields of a chat request that both engines read alike."""
+    fields: dict[str, Any] = {
+        "model": ask.model,
+        "messages": ask.messages,
+        "return_token_ids": True,
+        **sampling_fields(ask),
+    }
+    if ask.tools:
+        fields["tools"] = ask.tools
+    if ask.template_arguments:
+        fields["chat_template_kwargs"] = ask.template_arguments
+    return fields
+
+
 def merge_chunks(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Brings streamed chunks, whose ids and texts are increments, to the form of a whole answer.
 

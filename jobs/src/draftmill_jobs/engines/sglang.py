@@ -20,7 +20,7 @@ from draftmill_jobs.engines.base import (
     token_ids,
 )
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
-from draftmill_jobs.engines.openai import read_choice, sampling_fields
+from draftmill_jobs.engines.openai import chat_fields, read_choice
 
 _NAMES = {"max_completion_tokens": "max_new_tokens", "seed": "sampling_seed"}
 
@@ -100,18 +100,7 @@ class SglangChat:
 
     def body(self, ask: Ask, *, stream: bool) -> bytes:  # noqa: ARG002 - this route does not stream
         """The request's JSON."""
-        fields: dict[str, Any] = {
-            "model": ask.model,
-            "messages": ask.messages,
-            "rid": ask.request_id,
-            "return_token_ids": True,
-            "separate_reasoning": False,
-            **sampling_fields(ask),
-        }
-        if ask.tools:
-            fields["tools"] = ask.tools
-        if ask.template_arguments:
-            fields["chat_template_kwargs"] = ask.template_arguments
+        fields = chat_fields(ask) | {"rid": ask.request_id, "separate_reasoning": False}
         return orjson.dumps(fields)
 
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:  # noqa: ARG002 - other routes need the question

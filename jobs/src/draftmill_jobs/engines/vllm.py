@@ -8,7 +8,13 @@ from typing import Any
 import orjson
 
 from draftmill_jobs.engines.base import Answer, Ask
-from draftmill_jobs.engines.openai import STREAM_OPTIONS, merge_chunks, read_choice, sampling_fields
+from draftmill_jobs.engines.openai import (
+    STREAM_OPTIONS,
+    chat_fields,
+    merge_chunks,
+    read_choice,
+    sampling_fields,
+)
 
 
 class VllmChat:
@@ -20,17 +26,7 @@ class VllmChat:
 
     def body(self, ask: Ask, *, stream: bool) -> bytes:
         """The request's JSON."""
-        fields: dict[str, Any] = {
-            "model": ask.model,
-            "messages": ask.messages,
-            "request_id": ask.request_id,
-            "return_token_ids": True,
-            **sampling_fields(ask),
-        }
-        if ask.tools:
-            fields["tools"] = ask.tools
-        if ask.template_arguments:
-            fields["chat_template_kwargs"] = ask.template_arguments
+        fields = chat_fields(ask) | {"request_id": ask.request_id}
         if stream:
             fields |= {"stream": True, "stream_options": STREAM_OPTIONS}
         return orjson.dumps(fields)
