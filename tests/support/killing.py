@@ -16,6 +16,8 @@ from tests.support.waiting import until
 IDLE_LIMIT = 30.0
 """Seconds in which two cores start a Python process and it sends its first requests."""
 _ROWS = 40
+_GENERATORS = 3
+_OPERATORS = 2
 _SERVER_START = 600  # seconds; a model server starts in one, but not while others use the cores
 
 
@@ -36,14 +38,15 @@ def run_through_kills(bed: Bed, name: str, seed: int) -> None:
         sampling={"temperature": "0.8", "maxCompletionTokens": 48},
     )
 
-    idle = Kills(bed, run, seed).carry_out(generator=3, server=1, operator=2)
+    idle = Kills(bed, run, seed).carry_out(generator=_GENERATORS, server=1, operator=_OPERATORS)
     status = bed.kube.wait_phase(run, "Succeeded", within=_SERVER_START)
 
     assert_complete(bed.output(run), {first: _ROWS, second: _ROWS})
     progress = status["progress"]
     assert (progress["done"], progress["total"], progress["errors"]) == (2 * _ROWS, 2 * _ROWS, 0)
     assert status["output"]["records"] == 2 * _ROWS
-    assert status["attempts"]["count"] == 4
+    # The Job itself replaces a pod that dies while no operator looks: no attempt is spent on that.
+    assert _GENERATORS + 1 - _OPERATORS <= status["attempts"]["count"] <= _GENERATORS + 1
     until(lambda: not bed.kube.pods(run, "server"), 30, "the servers are gone")
     print(f"seconds until the server had new work after each kill: {idle}")
     assert max(idle) < IDLE_LIMIT

@@ -142,5 +142,8 @@ func (c controlPlane) controllerManager(authority *pki.Authority) part {
 		"--service-account-private-key-file="+authority.KeyFile("service-account"),
 		"--cluster-signing-cert-file="+authority.CertificateFile("ca"),
 		"--cluster-signing-key-file="+authority.KeyFile("ca"),
+		// Each of some forty controllers asks for its own token first; at the default of 20 per second that takes 4 s.
+		"--kube-api-qps=1000",
+		"--kube-api-burst=1000",
 	)
 }
