@@ -17,6 +17,10 @@ import (
 const (
 	cgroupMount = "/sys/fs/cgroup"
 	cgroupGrace = 10 * time.Second
+	// All pods together are one group, which by default would get no more time than any single busy process
+	// beside it: model servers would starve. The weight is the shares as the kubelet converts them.
+	podsShares = "8192"
+	podsWeight = "313"
 )
 
 // neededControllers are those without which the kubelet does not start.
@@ -76,7 +80,7 @@ func createCgroups(name string) error {
 			}
 		}
 	}
-	return nil
+	return os.WriteFile(filepath.Join(cgroupMount, "cpu", name, "cpu.shares"), []byte(podsShares), 0o644)
 }
 
 func createUnified(name string) error {
@@ -96,7 +100,7 @@ func createUnified(name string) error {
 			}
 		}
 	}
-	return nil
+	return os.WriteFile(filepath.Join(group, "cpu.weight"), []byte(podsWeight), 0o644)
 }
 
 // processesBelow are the processes in the groups of a cluster's pods, as numbered where it is called.
