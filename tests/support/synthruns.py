@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
+
+import yaml
+
+from draftmill_api import names
 
 Manifest = dict[str, Any]
 
@@ -17,6 +22,26 @@ _SPEC: Manifest = {
     "output": {"path": "prepared"},
     "datasets": [{"name": "B1_glaive", "source": {"file": {"path": "prompts/glaive.jsonl"}}}],
 }
+
+
+def manifests(file: Path) -> list[Manifest]:
+    """The objects that a YAML file holds."""
+    return list(yaml.safe_load_all(file.read_text()))
+
+
+def dry_run(objects: Any, manifest: Manifest) -> Manifest:
+    """Tries to create a run, as `kubectl create --dry-run=server` does; returns what would be stored."""
+    return dict(
+        objects.create_namespaced_custom_object(
+            names.GROUP,
+            names.VERSION,
+            "default",
+            "synthruns",
+            manifest,
+            dry_run="All",
+            field_validation="Strict",
+        )
+    )
 
 
 def smallest_synth_run(name: str) -> Manifest:
