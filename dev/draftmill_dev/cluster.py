@@ -16,7 +16,15 @@ from draftmill_dev.errors import DevError
 
 DEFAULT_NAME = "demo"
 STATES = Path("/var/lib/draftmill")
-_PACKAGES = ("containerd", "runc", "containernetworking-plugins", "iptables", "conntrack", "socat")
+_PACKAGES = (
+    "ca-certificates",  # for what is fetched next
+    "containerd",
+    "runc",
+    "containernetworking-plugins",
+    "iptables",
+    "conntrack",
+    "socat",
+)
 _PROGRAM = "draftmill-kube"
 _STOP_SECONDS = 30
 

@@ -92,7 +92,11 @@ def _development_key() -> list[Path | str]:
 
 def run_uv(arguments: list[str | Path], folder: Path) -> None:
     """Runs uv with its output in the log of a folder being built; what it downloads is kept in the cache."""
-    variables = {"UV_CACHE_DIR": str(cache.cache_root() / "uv"), "UV_PYTHON_DOWNLOADS": "never"}
+    variables = {
+        "UV_CACHE_DIR": str(cache.cache_root() / "uv"),
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_SYSTEM_CERTS": "1",  # as pip and Go do: a proxy that the machine trusts is trusted
+    }
     cache.run([uv(), *arguments], folder, env=variables)
 
 
