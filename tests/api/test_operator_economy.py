@@ -103,7 +103,7 @@ def test_a_new_operator_with_other_defaults_leaves_a_running_run_as_it_is(own_be
     assert finish.spec.containers[0].image.endswith(":test")
     run.end("finish", message=finish_message(100))
     status = own_bed.kube.wait_phase("frozen", "Succeeded", within=30)
-    assert status["attempts"]["count"] == 1
+    assert status["attempts"][0]["count"] == 1
     assert deployment.metadata.generation == 1
 
     other = own_bed.create("thawed")

@@ -46,7 +46,7 @@ def run_through_kills(bed: Bed, name: str, seed: int) -> None:
     assert (progress["done"], progress["total"], progress["errors"]) == (2 * _ROWS, 2 * _ROWS, 0)
     assert status["output"]["records"] == 2 * _ROWS
     # The Job itself replaces a pod that dies while no operator looks: no attempt is spent on that.
-    assert _GENERATORS + 1 - _OPERATORS <= status["attempts"]["count"] <= _GENERATORS + 1
+    assert _GENERATORS + 1 - _OPERATORS <= status["attempts"][0]["count"] <= _GENERATORS + 1
     until(lambda: not bed.kube.pods(run, "server"), 30, "the servers are gone")
     print(f"seconds until the server had new work after each kill: {idle}")
     assert max(idle) < IDLE_LIMIT

@@ -13,5 +13,7 @@ class ExitCode(IntEnum):
     """Something went wrong that another attempt may not meet again."""
     CONFIGURATION = 2
     """No attempt can succeed until a person changes something: the run is Failed at once."""
+    PAUSED = 3
+    """The error policy has tripped, and nobody is there who could raise it: outside Kubernetes only."""
     INTERRUPTED = 75
     """Stopped by SIGTERM with work left; the files are whole and the next attempt goes on."""

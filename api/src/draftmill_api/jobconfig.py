@@ -74,6 +74,11 @@ class JobRun(ApiModel):
     name: str = "local"
     namespace: str = ""
     uid: str = ""
+    restart: str = Field(
+        default="",
+        max_length=64,
+        description="Another word than before: rows that failed in a way that may pass are asked again.",
+    )
 
 
 class SynthJobConfig(ApiModel):
@@ -85,6 +90,9 @@ class SynthJobConfig(ApiModel):
     datasets: list[JobDataset] = Field(min_length=1, max_length=64)
     sampling: Sampling = Field(default_factory=Sampling)
     generation: Generation = Field(default_factory=Generation)
+    resume_token: str = Field(
+        default="", max_length=64, description="Another word than before: a paused worker goes on."
+    )
     endpoints: list[Endpoint] = Field(default_factory=list, max_length=64)
     context_length: int | None = Field(
         default=None, ge=1, description="Sequence limit that the servers were started with, in tokens."

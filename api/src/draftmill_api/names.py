@@ -24,6 +24,8 @@ ANNOTATION_RUN_NAME: Final = f"{GROUP}/run-name"
 ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
 """On server pods: hash of the pod template that they were made from."""
+ANNOTATION_WORKERS_HASH: Final = f"{GROUP}/workers-hash"
+"""On worker Jobs: hash of what all workers of that time were started with."""
 ANNOTATION_APPLIED_HASH: Final = f"{GROUP}/applied-hash"
 """On children: hash of the manifest that the operator applied last."""
 

@@ -25,6 +25,8 @@ class WorkerState(StrEnum):
     """No endpoint answers yet."""
     PREFLIGHT = "Preflight"
     RUNNING = "Running"
+    PAUSED = "Paused"
+    """The error policy has tripped: nothing is admitted until it is raised or told to go on."""
     DRAINING = "Draining"
     """SIGTERM came: nothing is admitted, in-flight answers are awaited."""
     DONE = "Done"
@@ -41,7 +43,13 @@ class Progress(ApiModel):
     progress: RunProgress
     datasets: list[DatasetProgress] = Field(default_factory=list)
     failures: list[Failure] = Field(default_factory=list, description="Most frequent first, at most 10.")
-    message: str = Field(default="", description="What it waits for, in a sentence.")
+    message: str = Field(default="", description="What it waits for, or why it has paused, in a sentence.")
+    recent_errors: Count = Field(default=0, description="Failed rows among the last errorPolicy.window.")
+    warning: str = Field(
+        default="",
+        max_length=1024,
+        description="What deserves a look though work goes on, in a sentence.",
+    )
 
 
 class Refusal(ApiModel):

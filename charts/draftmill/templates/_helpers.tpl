@@ -52,7 +52,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "draftmill.rules" -}}
 - apiGroups: [draftmill.dev]
   resources: [synthruns]
-  verbs: [get, list, watch]
+  # Runs with ttlAfterFinished are deleted in the end.
+  verbs: [get, list, watch, delete]
 - apiGroups: [draftmill.dev]
   resources: [synthruns/status]
   verbs: [patch]
@@ -74,7 +75,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create, patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, patch]
+  # Pods that a sick node refused are cleaned up.
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get]
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create]

@@ -76,9 +76,11 @@ def _facts(run: SynthRun, status: SynthRunStatus, now: datetime) -> Table:
         facts.append(("Plan", f"{plan.rows:,} rows, longest prompt {plan.longest_prompt_tokens:,} tokens"))
     if status.servers:
         facts.append(("Servers", f"{status.servers.summary} ready"))
-    if status.attempts and status.attempts.count > 1:
-        last = f", last failure: {status.attempts.last_failure}" if status.attempts.last_failure else ""
-        facts.append(("Attempts", f"{status.attempts.count}{last}"))
+    for record in status.attempts:
+        if record.count > 1:
+            whose = f" of worker {record.worker}" if len(status.attempts) > 1 else ""
+            last = f", last failure: {record.last_failure}" if record.last_failure else ""
+            facts.append(("Attempts", f"{record.count}{whose}{last}"))
     if status.output:
         output = status.output
         facts.append(("Output", f"{output.records:,} records, {output.tokens:,} tokens"))

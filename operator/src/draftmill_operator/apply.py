@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from draftmill_api import names as api_names
+from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.removals import unwanted_jobs
-from draftmill_operator.decide.types import Decision
+from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
 from draftmill_operator.kube.writes import Kube
@@ -53,16 +54,16 @@ class Applier:
         self._store = store
         self._generations: dict[str, int] = {}
 
-    async def apply(self, run: Run, decision: Decision, seen: Observed, children: list[Manifest]) -> None:
+    async def apply(self, situation: Situation, decision: Decision, children: list[Manifest]) -> None:
         """Delete what is no longer wanted, then make what is.
 
         Raises:
             ChildError: an object of that name belongs to someone else or is on its way out, or the server
                 refuses the child.
         """
-        await self._remove(run, decision, seen)
+        await self._remove(situation, decision)
         for manifest in children:
-            await self._ensure(run.identity, manifest)
+            await self._ensure(situation.run.identity, manifest)
 
     async def announce_config(self, run: Run, seen: Observed, config_hash: str) -> None:
         """Tell the kubelets of living worker pods that the job config has changed."""
@@ -73,11 +74,14 @@ class Applier:
                         run.key.namespace, pod.name, api_names.ANNOTATION_CONFIG_HASH, config_hash
                     )
 
-    async def _remove(self, run: Run, decision: Decision, seen: Observed) -> None:
+    async def _remove(self, situation: Situation, decision: Decision) -> None:
+        run = situation.run
         namespace = run.key.namespace
-        for job in unwanted_jobs(decision, seen):
+        for job in unwanted_jobs(decision, situation):
             await self._kube.delete(Kind.JOB, namespace, job.name, job.uid)
-        if decision.wanted.servers:
+        for pod in rejected_to_clean(situation):
+            await self._kube.delete(Kind.POD, namespace, pod.name, pod.uid)
+        if decision.wanted.servers or decision.wanted.keep_servers:
             return
         for kind in (Kind.DEPLOYMENT, Kind.SERVICE):
             for raw in self._store.children(kind, run.identity.uid):

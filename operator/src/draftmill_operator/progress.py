@@ -13,8 +13,9 @@ from pydantic import ValidationError
 
 from draftmill_api import names as api_names
 from draftmill_api.progress import Progress
+from draftmill_operator.observe.answers import Answers
 from draftmill_operator.observe.ownership import run_of_worker
-from draftmill_operator.observe.store import Kind, Object, Store
+from draftmill_operator.observe.store import Kind, Object, Store, run_uid
 from draftmill_operator.run import Role, RunKey
 
 log = logging.getLogger(__name__)
@@ -27,13 +28,13 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=5, sock_connect=2)
 
 
 class ProgressPoller:
-    """The last answer of each worker pod, by the pod's uid."""
+    """Asks worker pods, and keeps what they say."""
 
     def __init__(self, store: Store, changed: Callable[[RunKey], None]) -> None:
         self._store = store
         self._changed = changed
         self._slots = asyncio.Semaphore(_AT_ONCE)
-        self.answers: dict[str, Progress] = {}
+        self.answers = Answers()
 
     async def poll(self) -> None:
         """Ask for ever."""
@@ -48,12 +49,15 @@ class ProgressPoller:
             for raw in self._store.all(Kind.POD)
             if _is_worker(raw) and (key := run_of_worker(self._store, raw)) is not None
         ]
-        self._forget_all_but({raw["metadata"]["uid"] for _, raw in pods})
+        self.answers.keep_only(
+            {raw["metadata"]["uid"] for _, raw in pods},
+            {raw["metadata"]["uid"] for raw in self._store.all(Kind.RUN)},
+        )
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
             await asyncio.gather(*(self._ask(session, key, raw) for key, raw in pods if _is_running(raw)))
 
     async def _ask(self, session: aiohttp.ClientSession, key: RunKey, pod: Object) -> None:
-        uid, ip = pod["metadata"]["uid"], pod["status"]["podIP"]
+        ip = pod["status"]["podIP"]
         host = f"[{ip}]" if ":" in ip else ip
         try:
             async with (
@@ -73,13 +77,8 @@ class ProgressPoller:
         except ValidationError as error:
             log.warning("pod %s answers what is no progress: %s", pod["metadata"]["name"], error)
             return
-        if progress != self.answers.get(uid):
-            self.answers[uid] = progress
+        if self.answers.take(run_uid(pod), pod["metadata"]["uid"], progress):
             self._changed(key)
-
-    def _forget_all_but(self, uids: set[str]) -> None:
-        for uid in self.answers.keys() - uids:
-            del self.answers[uid]
 
 
 def _is_worker(pod: dict[str, Any]) -> bool:

@@ -17,19 +17,19 @@ from draftmill_api.v1alpha1.status import Phase, SynthRunStatus
 from draftmill_operator.apply import Applier, ChildError
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation
-from draftmill_operator.diagnose import LOOK_AGAIN, explain, silent_objects
+from draftmill_operator.diagnose import Detective
 from draftmill_operator.kube.errors import ApiError
-from draftmill_operator.kube.writes import Kube
+from draftmill_operator.kube.writes import Kube, Propagation
 from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
 from draftmill_operator.observe.observe import observe
 from draftmill_operator.observe.store import Kind, Object, Store
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import RetryLater
-from draftmill_operator.render.children import render_children
+from draftmill_operator.render.children import Surroundings, render_children
 from draftmill_operator.render.config import config_text
 from draftmill_operator.render.defaults import FrozenDefaults
-from draftmill_operator.render.server import server_template, template_hash
+from draftmill_operator.render.server import run_template, template_hash
 from draftmill_operator.run import NotUnderstoodError, Run, RunIdentity, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
@@ -63,7 +63,10 @@ class Reconciler:
         self._poller = poller
         self._clock = clock
         self._applier = Applier(kube, store)
+        self._detective = Detective(kube)
         self._progress_written: dict[str, float] = {}
+        self._access_modes: dict[tuple[str, str], list[str]] = {}
+        """Of data claims; a claim cannot change them."""
 
     async def reconcile(self, key: RunKey) -> float | None:
         """One pass; the answer is the number of seconds until the next look.
@@ -112,11 +115,17 @@ class Reconciler:
         seen, look_again = await self._observe(run, now)
         defaults = seen.defaults or FrozenDefaults.from_settings(self._settings)
         endpoints = _endpoints(run, seen, defaults)
-        decision = decide(Situation(run, seen, endpoints, tuple(self._settings.host_path_prefixes), now))
-        refused = await self._apply(run, seen, decision, defaults, endpoints)
+        situation = Situation(run, seen, endpoints, tuple(self._settings.host_path_prefixes), now)
+        decision = decide(situation)
+        if decision.remove_run:
+            await self._kube.delete(
+                Kind.RUN, run.key.namespace, run.key.name, run.identity.uid, Propagation.BACKGROUND
+            )
+            return None
+        refused = await self._apply(situation, decision, defaults)
         if refused is not None:
             decision = replace(decision, problem=refused.problem)
-        status = summarise(run, seen, decision, endpoints, now)
+        status = summarise(situation, decision)
         if refused is not None:
             status = status.model_copy(update={"observed_generation": run.status.observed_generation})
         wait = await self._write(run, status, now)
@@ -127,31 +136,36 @@ class Reconciler:
     async def _observe(self, run: Run, now: datetime) -> tuple[Observed, float | None]:
         """What is seen, with events about what does not explain itself, and when to look at those again."""
         seen = observe(run.identity, self._store, self._poller.answers, {})
-        silent = list(silent_objects(seen))
-        if not silent:
-            return seen, None
-        findings = await explain(self._kube, run.key.namespace, silent, now)
+        server = run.spec.server
+        findings, look_again = await self._detective.explain(run.key.namespace, seen, server, now)
         if findings:
             seen = observe(run.identity, self._store, self._poller.answers, findings)
-        return seen, LOOK_AGAIN
+        return seen, look_again
 
     async def _apply(
-        self,
-        run: Run,
-        seen: Observed,
-        decision: Decision,
-        defaults: FrozenDefaults,
-        endpoints: tuple[Endpoint, ...],
+        self, situation: Situation, decision: Decision, defaults: FrozenDefaults
     ) -> ChildError | None:
-        text = config_text(run.identity, run.spec, endpoints)
-        children = render_children(run, decision, defaults, text)
+        run = situation.run
+        text = config_text(run.identity, run.spec, situation.endpoints)
+        around = Surroundings(defaults, text, await self._one_node_only(run, decision))
+        children = render_children(run, decision, around)
         try:
-            await self._applier.apply(run, decision, seen, children)
+            await self._applier.apply(situation, decision, children)
         except ChildError as error:
             return error
         if decision.wanted.config:
-            await self._applier.announce_config(run, seen, config_hash(text))
+            await self._applier.announce_config(run, situation.seen, config_hash(text))
         return None
+
+    async def _one_node_only(self, run: Run, decision: Decision) -> bool:
+        """Whether several workers share a data volume that only one node can mount at a time."""
+        claim = run.spec.storage.data.persistent_volume_claim
+        if claim is None or len(decision.wanted.workers) < 2:
+            return False
+        place = run.key.namespace, claim.claim_name
+        modes = self._access_modes.get(place) or await self._kube.access_modes(*place)
+        self._access_modes[place] = modes
+        return bool(modes) and "ReadWriteMany" not in modes
 
     async def _write(self, run: Run, status: SynthRunStatus, now: datetime) -> float | None:
         """Write the status if it differs in meaning; seconds to wait if it is progress and too early."""
@@ -185,9 +199,8 @@ def _endpoints(run: Run, seen: Observed, defaults: FrozenDefaults) -> tuple[Endp
     """Servers that answer now: Ready pods of the current template, or those that the spec names."""
     if run.spec.server is None:
         return tuple(run.spec.endpoints or ())
-    template = server_template(
-        run.identity, run.spec.model, run.spec.storage.models, run.spec.server, defaults
-    )
+    excluded = tuple(node.name for node in run.status.excluded_nodes)
+    template = run_template(run, run.spec.server, defaults, excluded)
     return seen.servers.endpoints(template_hash(template), run.spec.server.engine)
 
 

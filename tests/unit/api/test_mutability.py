@@ -33,20 +33,40 @@ def test_no_field_has_two_entries(resource: Resource) -> None:
 
 def test_every_refusal_names_the_field_and_a_remedy() -> None:
     refused = [field for field in SYNTH_RUN if field.change is Change.REFUSED]
-    assert [rule.message for rule in rules(SYNTH_RUN)] == [
+    *messages, switch = [rule.message for rule in rules(SYNTH_RUN)]
+    assert messages == [
         f"spec.{field.path} cannot be changed while the run is active; {field.remedy}" for field in refused
     ]
+    assert switch.startswith("a run cannot be moved from server to endpoints")
     assert all(field.remedy for field in refused)
 
 
 def test_what_is_live_by_design_is_live() -> None:
     assert {field.path for field in SYNTH_RUN if field.change is Change.LIVE} == {
         "server.replicas",
+        "server.keepAfterSuccess",
+        "server.keepAfterFailure",
+        "endpoints",
         "generation.concurrency",
         "generation.connectTimeout",
         "generation.stallTimeout",
         "generation.retries",
+        "generation.errorPolicy",
+        "generation.onPause",
+        "suspend",
+        "activeDeadline",
+        "pendingDeadline",
         "backoffLimit",
+        "ttlAfterFinished",
+        "resumeToken",
+    }
+
+
+def test_what_workers_are_started_with_restarts_them() -> None:
+    assert {field.path for field in SYNTH_RUN if field.change is Change.RESTART_JOB} == {
+        "generation.workers",
+        "generation.pod",
+        "restart",
     }
 
 

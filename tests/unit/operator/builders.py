@@ -8,7 +8,7 @@ from typing import Any
 
 from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
-from draftmill_api.v1alpha1.status import DatasetPlan, Plan, RunProgress, SynthRunStatus
+from draftmill_api.v1alpha1.status import Attempts, DatasetPlan, Plan, RunProgress, SynthRunStatus
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.types import (
@@ -116,6 +116,11 @@ def job(
         pods=pods,
     )
     return replace(base, **fields)
+
+
+def doing(**status: Any) -> SynthRunStatus:
+    """The status of a planned run with one worker whose tries are so."""
+    return planned(attempts=[Attempts(worker=0, **status)])
 
 
 def servers(*pods: ObservedPod, problem: Problem | None = None) -> ObservedServers:

@@ -105,7 +105,7 @@ class Row(NamedTuple):
 )
 def test_failures_without_progress_are_counted(row: Row) -> None:
     attempts = Attempts(
-        count=3, without_progress=row.same, done_at_last_failure=row.before, last_failed_attempt=2
+        worker=0, count=3, without_progress=row.same, done_at_last_failure=row.before, last_failed_attempt=2
     )
     after = record_failure(attempts, 3, row.end, row.accounted, NOW)
     assert after.without_progress == row.same_after
@@ -116,8 +116,8 @@ def test_failures_without_progress_are_counted(row: Row) -> None:
 
 
 def test_the_delay_runs_from_the_failure() -> None:
-    attempts = record_failure(Attempts(count=1), 1, COUNTED, 0, NOW)
+    attempts = record_failure(Attempts(worker=0, count=1), 1, COUNTED, 0, NOW)
     assert remaining_delay(attempts, NOW) == 2
     assert remaining_delay(attempts, NOW + timedelta(seconds=1)) == 1
     assert remaining_delay(attempts, NOW + timedelta(seconds=5)) == 0
-    assert remaining_delay(Attempts(), NOW) == 0
+    assert remaining_delay(Attempts(worker=0), NOW) == 0

@@ -9,9 +9,8 @@ from draftmill_operator.apply import Applier, ChildError
 from draftmill_operator.decide.types import Decision, Wanted
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.observe.store import Kind, Store
-from draftmill_operator.observe.types import Observed
 from draftmill_operator.render.metadata import Manifest
-from tests.unit.operator.builders import IDENTITY, run
+from tests.unit.operator.builders import IDENTITY, situation
 
 WANTED: Manifest = {
     "kind": "ConfigMap",
@@ -51,6 +50,6 @@ async def test_an_object_in_the_way_is_left_alone_and_told(store: Store, reason:
     applier = Applier(cast(Kube, ReadOnly()), store)
     decision = Decision(Phase.PLANNING, Wanted(config=True, servers=True))
     with pytest.raises(ChildError) as told:
-        await applier.apply(run(), decision, Observed(), [WANTED])
+        await applier.apply(situation(), decision, [WANTED])
     assert told.value.problem.reason == reason
     assert words in told.value.problem.message

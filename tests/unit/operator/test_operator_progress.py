@@ -50,7 +50,8 @@ async def ask(store: Store) -> tuple[ProgressPoller, list[RunKey]]:
 
 async def test_a_worker_of_a_known_run_is_asked_and_its_run_called(worker: ProgressServer) -> None:
     poller, changed = await ask(store_with(worker.address))
-    assert poller.answers == {"pod": worker.answer}
+    assert poller.answers.of_pod("pod") == worker.answer
+    assert poller.answers.of_run(IDENTITY.uid) == {"0/1": worker.answer}
     assert changed == [IDENTITY.key]
 
 
@@ -60,7 +61,7 @@ async def test_a_pod_that_only_carries_the_labels_is_never_asked(
 ) -> None:
     poller, changed = await ask(store_with(worker.address, **wrong))
     assert worker.asked == 0
-    assert (poller.answers, changed) == ({}, [])
+    assert (poller.answers.of_pod("pod"), changed) == (None, [])
 
 
 async def test_a_redirect_is_not_followed(worker: ProgressServer) -> None:
@@ -68,4 +69,4 @@ async def test_a_redirect_is_not_followed(worker: ProgressServer) -> None:
         worker.redirect = f"http://{elsewhere.address}:9090/progress"
         poller, _ = await ask(store_with(worker.address))
         assert (worker.asked, elsewhere.asked) == (1, 0)
-    assert poller.answers == {}
+    assert poller.answers.of_pod("pod") is None

@@ -5,11 +5,11 @@ from draftmill_operator.decide.removals import unwanted_jobs
 from draftmill_operator.decide.types import Decision, Wanted
 from draftmill_operator.observe.types import JobState, Observed, ObservedJob
 from draftmill_operator.run import Role
-from tests.unit.operator.builders import ended_pod, job, pod
+from tests.unit.operator.builders import ended_pod, job, pod, situation
 
 
 def unwanted(wanted: Wanted, seen: Observed, redo: Role | None = None) -> list[ObservedJob]:
-    return list(unwanted_jobs(Decision(Phase.RUNNING, wanted, redo=redo), seen))
+    return list(unwanted_jobs(Decision(Phase.RUNNING, wanted, redo=redo), situation(seen=seen)))
 
 
 def test_a_lost_attempt_goes_before_the_next_comes() -> None:
@@ -19,7 +19,7 @@ def test_a_lost_attempt_goes_before_the_next_comes() -> None:
 
 def test_the_wanted_attempt_stays_and_older_ones_go_even_when_they_have_ended() -> None:
     old, new = job(ended_pod(1), attempt=1, state=JobState.FAILED), job(pod(), attempt=2)
-    assert unwanted(Wanted(worker=2), Observed(workers=(old, new))) == [old]
+    assert unwanted(Wanted(workers={0: 2}), Observed(workers=(old, new))) == [old]
 
 
 def test_jobs_that_have_ended_stay_for_their_logs() -> None:

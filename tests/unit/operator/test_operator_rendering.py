@@ -19,7 +19,7 @@ from draftmill_operator.render.config import config_text, render_config
 from draftmill_operator.render.defaults import DEFAULTS_KEY, FrozenDefaults, render_defaults
 from draftmill_operator.render.jobs import JobRequest, render_job
 from draftmill_operator.render.metadata import Manifest
-from draftmill_operator.render.server import render_server, render_service
+from draftmill_operator.render.server import render_server, render_service, server_template
 from draftmill_operator.run import Role
 from draftmill_operator.settings import ImagePullPolicy
 from tests.unit.operator.builders import IDENTITY, spec
@@ -78,7 +78,8 @@ HUB = {
 
 def server(run: SynthRunSpec) -> Manifest:
     assert run.server is not None
-    return render_server(IDENTITY, run.model, run.storage.models, run.server, DEFAULTS)
+    template = server_template(IDENTITY, run.model, run.storage.models, run.server, DEFAULTS)
+    return render_server(IDENTITY, run.server, template, run.server.replicas)
 
 
 def config(run: SynthRunSpec) -> Manifest:

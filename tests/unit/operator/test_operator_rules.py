@@ -24,6 +24,7 @@ from draftmill_operator.run import Role
 from tests.support.played import finish_message, plan_message, refusal_message
 from tests.unit.operator.builders import (
     NOW,
+    doing,
     ended_pod,
     job,
     planned,
@@ -45,7 +46,7 @@ def case(name: str, where: Situation, **expected: Any) -> Any:
 
 
 def working(attempt: int) -> Wanted:
-    return Wanted(config=True, servers=True, worker=attempt)
+    return Wanted(config=True, servers=True, workers={0: attempt})
 
 
 def terminal(kind: ConditionType) -> SynthRunStatus:
@@ -60,14 +61,14 @@ def terminal(kind: ConditionType) -> SynthRunStatus:
 
 
 def done(*, finish: Any = None, server: ObservedServers | None = None) -> Situation:
-    status = planned(attempts=Attempts(count=1, succeeded=True))
+    status = doing(count=1, succeeded=True)
     return situation(status, Observed(finish=finish, servers=server or ObservedServers(exists=False)))
 
 
 def waiting_for_retry(seconds: float, *, living: Any = ()) -> Situation:
-    attempts = Attempts(count=1, last_failed_attempt=1, last_failure_time="2026-01-01T12:00:00Z")
+    status = doing(count=1, last_failed_attempt=1, last_failure_time="2026-01-01T12:00:00Z")
     seen = Observed(servers=READY, stray_worker_pods=living)
-    return situation(planned(attempts=attempts), seen, now=NOW + timedelta(seconds=seconds))
+    return situation(status, seen, now=NOW + timedelta(seconds=seconds))
 
 
 CASES = [
@@ -162,27 +163,27 @@ CASES = [
         situation(planned(), Observed(servers=READY)),
         phase=Phase.STARTING,
         wanted=working(1),
-        attempts=Attempts(count=1),
+        attempts=Attempts(worker=0, count=1),
     ),
     case(
         "worker in preflight",
         situation(
-            planned(attempts=Attempts(count=1)),
+            doing(count=1),
             Observed(
                 workers=(job(pod(), attempt=1),),
                 servers=READY,
-                progress=progress(0, WorkerState.PREFLIGHT),
+                progress={0: progress(0, WorkerState.PREFLIGHT)},
             ),
         ),
         phase=Phase.STARTING,
         wanted=working(1),
-        attempts=None,
+        attempts=Attempts(worker=0, count=1),
     ),
     case(
         "worker at work",
         situation(
-            planned(attempts=Attempts(count=1)),
-            Observed(workers=(job(pod(), attempt=1),), servers=READY, progress=progress(1)),
+            doing(count=1),
+            Observed(workers=(job(pod(), attempt=1),), servers=READY, progress={0: progress(1)}),
         ),
         phase=Phase.RUNNING,
         wanted=working(1),
@@ -210,8 +211,8 @@ CASES = [
     case(
         "all servers lost while the worker works",
         situation(
-            planned(attempts=Attempts(count=1), progress=WORKED),
-            Observed(workers=(job(pod(), attempt=1),), servers=servers(), progress=progress(1)),
+            planned(attempts=[Attempts(worker=0, count=1)], progress=WORKED),
+            Observed(workers=(job(pod(), attempt=1),), servers=servers(), progress={0: progress(1)}),
             endpoints=(),
         ),
         phase=Phase.RUNNING,
@@ -222,18 +223,19 @@ CASES = [
         "worker's Job seen, its number not recorded",
         situation(planned(), Observed(workers=(job(pod(), attempt=4),), servers=READY)),
         wanted=working(4),
-        attempts=Attempts(count=4),
+        attempts=Attempts(worker=0, count=4),
     ),
     case(
         "worker killed after progress",
         situation(
-            planned(attempts=Attempts(count=1)),
-            Observed(workers=(job(ended_pod(137), attempt=1),), servers=READY, progress=progress(40)),
+            doing(count=1),
+            Observed(workers=(job(ended_pod(137), attempt=1),), servers=READY, progress={0: progress(40)}),
         ),
         phase=Phase.RUNNING,
         wanted=SERVING,
         requeue_after=0,
         attempts=Attempts(
+            worker=0,
             count=1,
             last_failed_attempt=1,
             done_at_last_failure=40,
@@ -256,14 +258,16 @@ CASES = [
     ),
     case(
         "worker's Job deleted by hand",
-        situation(planned(attempts=Attempts(count=3), progress=WORKED), Observed(servers=READY)),
+        situation(planned(attempts=[Attempts(worker=0, count=3)], progress=WORKED), Observed(servers=READY)),
         phase=Phase.RUNNING,
         wanted=working(4),
     ),
     case(
         "worker lost, and no server to start the next one for",
         situation(
-            planned(attempts=Attempts(count=3), progress=WORKED), Observed(servers=servers()), endpoints=()
+            planned(attempts=[Attempts(worker=0, count=3)], progress=WORKED),
+            Observed(servers=servers()),
+            endpoints=(),
         ),
         wanted=SERVING,
         problem=Problem("ServersNotReady", "no server is ready; the next attempt waits for one"),
@@ -271,7 +275,7 @@ CASES = [
     case(
         "failures without progress beyond the limit",
         situation(
-            planned(attempts=Attempts(count=7, without_progress=6, last_failed_attempt=6)),
+            doing(count=7, without_progress=6, last_failed_attempt=6),
             Observed(workers=(job(ended_pod(1, text="oops"), attempt=7),), servers=READY),
         ),
         phase=Phase.FAILED,
@@ -284,7 +288,7 @@ CASES = [
     case(
         "worker refuses",
         situation(
-            planned(attempts=Attempts(count=1)),
+            doing(count=1),
             Observed(workers=(job(ended_pod(2, refusal_message("PreflightFailed", "x")), attempt=1),)),
         ),
         failed=Problem("PreflightFailed", "x"),
@@ -292,11 +296,11 @@ CASES = [
     case(
         "worker done",
         situation(
-            planned(attempts=Attempts(count=1)),
+            doing(count=1),
             Observed(workers=(job(ended_pod(0), attempt=1),), servers=READY),
         ),
         phase=Phase.FINISHING,
-        attempts=Attempts(count=1, succeeded=True),
+        attempts=Attempts(worker=0, count=1, succeeded=True),
         requeue_after=0,
     ),
     case("done, servers still there", done(server=READY), wanted=Wanted(config=True)),
@@ -341,10 +345,13 @@ CASES = [
 @pytest.mark.parametrize(("where", "expected"), CASES)
 def test_what_is_decided(where: Situation, expected: dict[str, Any]) -> None:
     decision: Decision = decide(where)
+    if "attempts" in expected:
+        assert decision.facts is not None
+        assert decision.facts.attempts == (expected.pop("attempts"),)
     assert {field: getattr(decision, field) for field in expected} == expected
 
 
 def test_with_given_endpoints_no_servers_are_wanted() -> None:
     endpoint = {"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}
     decision = decide(situation(planned(), given=[endpoint]))
-    assert decision.wanted == Wanted(config=True, servers=False, worker=1)
+    assert decision.wanted == Wanted(config=True, servers=False, workers={0: 1})

@@ -9,14 +9,13 @@ import pytest
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import (
-    Attempts,
     ConditionStatus,
     DatasetProgress,
     Phase,
     RunProgress,
     SynthRunStatus,
 )
-from draftmill_operator.decide.types import Decision, Wanted
+from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.run import Run
 from draftmill_operator.status.cadence import progress_interval, worth_writing
@@ -26,6 +25,7 @@ from tests.support.played import finish_message, plan_message, worker_message
 from tests.unit.operator.builders import (
     ENDPOINT,
     NOW,
+    doing,
     ended_pod,
     job,
     planned,
@@ -35,8 +35,8 @@ from tests.unit.operator.builders import (
     servers,
 )
 
-GENERATING = Decision(Phase.RUNNING, Wanted(config=True, servers=True, worker=1))
-AT_WORK = Observed(workers=(job(pod(), attempt=1),), servers=servers(pod()), progress=progress(40))
+GENERATING = Decision(Phase.RUNNING, Wanted(config=True, servers=True, workers={0: 1}))
+AT_WORK = Observed(workers=(job(pod(), attempt=1),), servers=servers(pod()), progress={0: progress(40)})
 
 
 def after(
@@ -49,7 +49,7 @@ def after(
     **parts: Any,
 ) -> SynthRunStatus:
     now = NOW + timedelta(seconds=seconds)
-    return summarise(run(status, **parts), seen or Observed(), decision, endpoints, now)
+    return summarise(Situation(run(status, **parts), seen or Observed(), endpoints, (), now), decision)
 
 
 def condition(status: SynthRunStatus, kind: str) -> tuple[str, str, str]:
@@ -112,7 +112,7 @@ def test_progress_comes_from_the_worker_with_its_rates() -> None:
 
 
 def test_nothing_of_a_worker_in_its_preflight_is_shown() -> None:
-    seen = replace(AT_WORK, progress=progress(0, WorkerState.PREFLIGHT))
+    seen = replace(AT_WORK, progress={0: progress(0, WorkerState.PREFLIGHT)})
     assert after(planned(), seen).progress is None
 
 
@@ -190,12 +190,14 @@ def test_rates_alone_are_not_worth_a_write_and_counts_are() -> None:
     status = after(planned(), AT_WORK)
     faster = replace(
         AT_WORK,
-        progress=progress(40).model_copy(
-            update={"progress": progress(40).progress.model_copy(update={"requests_per_second": "9"})}
-        ),
+        progress={
+            0: progress(40).model_copy(
+                update={"progress": progress(40).progress.model_copy(update={"requests_per_second": "9"})}
+            )
+        },
     )
     assert not worth_writing(status, after(status, faster))
-    assert worth_writing(status, after(status, replace(AT_WORK, progress=progress(41))))
+    assert worth_writing(status, after(status, replace(AT_WORK, progress={0: progress(41)})))
 
 
 def test_many_running_runs_write_their_progress_less_often() -> None:
@@ -214,11 +216,9 @@ def test_events_tell_what_became_true_once() -> None:
 
 
 def test_events_tell_attempts() -> None:
-    before = planned(attempts=Attempts(count=1))
-    lost = before.model_copy(
-        update={"attempts": Attempts(count=1, last_failed_attempt=1, last_failure="exit code 137")}
-    )
-    started = before.model_copy(update={"attempts": Attempts(count=2, last_failed_attempt=1)})
+    before = doing(count=1)
+    lost = doing(count=1, last_failed_attempt=1, last_failure="exit code 137")
+    started = doing(count=2, last_failed_attempt=1)
     assert reasons(before, lost) == [("Warning", "AttemptFailed")]
     assert reasons(lost, started) == [("Normal", "AttemptStarted")]
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from draftmill_operator.observe.answers import Answers
 from draftmill_operator.observe.observe import observe
 from draftmill_operator.observe.store import Kind, Store
 from draftmill_operator.observe.types import JobState, Problem
@@ -78,7 +79,7 @@ def test_managed_fields_are_not_kept() -> None:
 
 
 def seen(store: Store, **findings: Problem) -> Any:
-    return observe(IDENTITY, store, {}, findings)
+    return observe(IDENTITY, store, Answers(), findings)
 
 
 def test_a_job_of_another_owner_is_not_the_runs() -> None:
@@ -146,7 +147,7 @@ def test_findings_explain_what_does_not_explain_itself() -> None:
     store = Store()
     store.put(Kind.JOB, child("p", "plan", uid="job"))
     found = Problem("FailedCreate", "exceeded quota")
-    assert observe(IDENTITY, store, {}, {"job": found}).plan.current_problem == found  # type: ignore[union-attr]
+    assert observe(IDENTITY, store, Answers(), {"job": found}).plan.current_problem == found  # type: ignore[union-attr]
 
 
 def test_pods_refused_to_the_deployment_are_the_servers_problem() -> None:
@@ -159,4 +160,4 @@ def test_pods_refused_to_the_deployment_are_the_servers_problem() -> None:
 def test_children_of_a_run_of_the_same_name_with_another_uid_are_not_seen() -> None:
     store = Store()
     store.put(Kind.JOB, child("j", "plan"))
-    assert observe(RunIdentity(IDENTITY.key, uid="reborn"), store, {}, {}).plan is None
+    assert observe(RunIdentity(IDENTITY.key, uid="reborn"), store, Answers(), {}).plan is None

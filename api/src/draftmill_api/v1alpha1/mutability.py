@@ -9,13 +9,14 @@ from draftmill_api.base import Rule
 
 
 class Change(StrEnum):
-    """What a change of a spec field does to an active run.
-
-    A way of acting on a change, such as restarting the servers, is a further member here.
-    """
+    """What a change of a spec field does to an active run."""
 
     LIVE = "live"
     """The running jobs and servers take it over within seconds."""
+    RESTART_SERVER = "restarts the servers"
+    """The servers are stopped and started with it; the workers wait for them."""
+    RESTART_JOB = "restarts the workers"
+    """The workers are stopped and started with it, and go on from what is on disk."""
     REFUSED = "refused while active"
     """The API server answers with a sentence."""
 
@@ -31,26 +32,39 @@ class Field(NamedTuple):
 _AGAIN: Final = "delete the run and create it again: it goes on from the answers on disk"
 _ANEW: Final = "create another run with an output.path of its own, so that different answers do not mix"
 
+LIFE: Final[tuple[Field, ...]] = (
+    Field("suspend", Change.LIVE),
+    Field("activeDeadline", Change.LIVE),
+    Field("pendingDeadline", Change.LIVE),
+    Field("backoffLimit", Change.LIVE),
+    Field("ttlAfterFinished", Change.LIVE),
+    Field("restart", Change.RESTART_JOB),
+    Field("resumeToken", Change.LIVE),
+)
+"""Every field of `RunSpec`."""
+
 SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("model", Change.REFUSED, _ANEW),
     Field("storage", Change.REFUSED, _AGAIN),
     Field("server.replicas", Change.LIVE),
+    Field("server.keepAfterSuccess", Change.LIVE),
+    Field("server.keepAfterFailure", Change.LIVE),
     Field("server.engine", Change.REFUSED, _ANEW),
-    Field("server.image", Change.REFUSED, _AGAIN),
-    Field("server.gpus", Change.REFUSED, _AGAIN),
-    Field("server.gpuProducts", Change.REFUSED, _AGAIN),
-    Field("server.tensorParallelSize", Change.REFUSED, _AGAIN),
+    Field("server.image", Change.RESTART_SERVER),
+    Field("server.gpus", Change.RESTART_SERVER),
+    Field("server.gpuProducts", Change.RESTART_SERVER),
+    Field("server.tensorParallelSize", Change.RESTART_SERVER),
     Field("server.contextLength", Change.REFUSED, _AGAIN),
-    Field("server.memFractionStatic", Change.REFUSED, _AGAIN),
-    Field("server.kvCacheDtype", Change.REFUSED, _AGAIN),
-    Field("server.hierarchicalCacheGiBPerRank", Change.REFUSED, _AGAIN),
-    Field("server.startupTimeout", Change.REFUSED, _AGAIN),
-    Field("server.sharedMemory", Change.REFUSED, _AGAIN),
-    Field("server.extraArgs", Change.REFUSED, _AGAIN),
-    Field("server.extraResources", Change.REFUSED, _AGAIN),
-    Field("server.resourceClaims", Change.REFUSED, _AGAIN),
-    Field("server.pod", Change.REFUSED, _AGAIN),
-    Field("endpoints", Change.REFUSED, _AGAIN),
+    Field("server.memFractionStatic", Change.RESTART_SERVER),
+    Field("server.kvCacheDtype", Change.REFUSED, _ANEW),
+    Field("server.hierarchicalCacheGiBPerRank", Change.RESTART_SERVER),
+    Field("server.startupTimeout", Change.RESTART_SERVER),
+    Field("server.sharedMemory", Change.RESTART_SERVER),
+    Field("server.extraArgs", Change.RESTART_SERVER),
+    Field("server.extraResources", Change.RESTART_SERVER),
+    Field("server.resourceClaims", Change.RESTART_SERVER),
+    Field("server.pod", Change.RESTART_SERVER),
+    Field("endpoints", Change.LIVE),
     Field("output", Change.REFUSED, "create another run with that output.path"),
     Field("datasets", Change.REFUSED, _AGAIN),
     Field("sampling", Change.REFUSED, _ANEW),
@@ -60,12 +74,21 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("generation.connectTimeout", Change.LIVE),
     Field("generation.stallTimeout", Change.LIVE),
     Field("generation.retries", Change.LIVE),
-    Field("generation.pod", Change.REFUSED, _AGAIN),
-    Field("backoffLimit", Change.LIVE),
+    Field("generation.errorPolicy", Change.LIVE),
+    Field("generation.onPause", Change.LIVE),
+    Field("generation.workers", Change.RESTART_JOB),
+    Field("generation.pod", Change.RESTART_JOB),
+    *LIFE,
 )
 """Every field of `SynthRunSpec`."""
 
 _INACTIVE: Final = "!has(self.status) || !has(self.status.startTime) || has(self.status.completionTime)"
+
+
+_NO_SWITCH: Final = Rule(
+    f"{_INACTIVE} || has(self.spec.server) == has(oldSelf.spec.server)",
+    f"a run cannot be moved from server to endpoints or back while it is active; {_AGAIN}",
+)
 
 
 def change_of(path: str, table: tuple[Field, ...]) -> Change:
@@ -82,7 +105,8 @@ def change_of(path: str, table: tuple[Field, ...]) -> Change:
 
 def rules(table: tuple[Field, ...]) -> tuple[Rule, ...]:
     """The rules for the schema's root, where CEL sees both spec and status."""
-    return tuple(_refusal(field) for field in table if field.change is Change.REFUSED)
+    refusals = (_refusal(field) for field in table if field.change is Change.REFUSED)
+    return (*refusals, _NO_SWITCH)
 
 
 def _refusal(field: Field) -> Rule:

@@ -222,6 +222,14 @@ class Server(ApiModel):
     startup_timeout: Duration = Field(
         default="45m", description="How long a server may take to load the model before it is restarted."
     )
+    keep_after_success: Duration | None = Field(
+        default=None,
+        description="Servers stay for so long after the run's success; they go at once when left out.",
+    )
+    keep_after_failure: Duration | None = Field(
+        default=None,
+        description="Servers stay for so long after the run's failure; they go at once when left out.",
+    )
     shared_memory: Quantity = Field(
         default="16Gi", description="Size of /dev/shm; it counts against the pod's memory."
     )

@@ -25,6 +25,9 @@ class Phase(StrEnum):
     PLANNING = "Planning"
     STARTING = "Starting"
     RUNNING = "Running"
+    PAUSED = "Paused"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
     FINISHING = "Finishing"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -36,6 +39,7 @@ class ConditionType(StrEnum):
     PLANNED = "Planned"
     SERVERS_READY = "ServersReady"
     PROGRESSING = "Progressing"
+    PAUSED = "Paused"
     COMPLETE = "Complete"
     FAILED = "Failed"
 
@@ -168,11 +172,13 @@ class Failure(ApiModel):
     count: Count = Field(description="Rows that failed so.")
     id: str = Field(default="", max_length=96, description="A row that failed so.")
     message: str = Field(default="", max_length=1024, description="What was said about that row.")
+    remedy: str = Field(default="", max_length=512, description="What to do about it.")
 
 
 class Attempts(ApiModel):
-    """Tries of the worker; what the operator needs to start the next one after it was restarted itself."""
+    """Tries of one worker; what the operator needs to start the next one after it was restarted itself."""
 
+    worker: Count = Field(description="Index of the worker.")
     count: Count = Field(default=0, description="Attempts started.")
     without_progress: Count = Field(default=0, description="Failures in a row without a new record.")
     done_at_last_failure: Count = Field(
@@ -186,6 +192,45 @@ class Attempts(ApiModel):
     succeeded: bool = Field(
         default=False, description="The worker ended with every row accounted for; what is left is to check."
     )
+
+
+class ClockHand(StrEnum):
+    """Which of a run's clocks is running."""
+
+    PENDING = "Pending"
+    ACTIVE = "Active"
+
+
+class RunClock(ApiModel):
+    """Time that counts for the deadlines. It is written when a clock starts or stops, not as it runs."""
+
+    running: ClockHand | None = Field(
+        default=None, description="The clock that runs now; none while suspended, paused or ended."
+    )
+    since: Time | None = Field(default=None, description="When it started or stopped last.")
+    pending_seconds: Count = Field(default=0, description="Seconds on the pending clock until then.")
+    active_seconds: Count = Field(default=0, description="Seconds on the active clock until then.")
+    placed: bool = Field(default=False, description="A first pod has been placed: no longer pending.")
+
+
+class Pause(ApiModel):
+    """Why and since when a run is paused by its error policy."""
+
+    since: Time = Field(description="When all its workers had paused.")
+    message: str = Field(default="", max_length=1024, description="What a worker said about it.")
+    recent_errors: Count = Field(
+        default=0, description="Failed rows in the window of the worker with the most of them."
+    )
+    resume_token: str = Field(default="", max_length=64, description="spec.resumeToken at that time.")
+    freed: bool = Field(default=False, description="Workers and servers were removed meanwhile.")
+
+
+class ExcludedNode(ApiModel):
+    """A node that rejected pods of the run, which are kept away from it."""
+
+    name: str = Field(max_length=253, description="Name of the node.")
+    reason: str = Field(max_length=128, description="Why it rejected them, as one CamelCase word.")
+    since: Time = Field(description="When it was excluded.")
 
 
 class SynthRunStatus(ApiModel):
@@ -216,7 +261,28 @@ class SynthRunStatus(ApiModel):
     failures: list[Failure] = Field(
         default_factory=list, max_length=10, description="The most frequent reasons for which rows failed."
     )
-    attempts: Attempts | None = Field(default=None, description="Tries of the worker.")
+    attempts: list[Attempts] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Tries of each worker.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["worker"]},
+    )
+    workers_hash: str = Field(
+        default="",
+        max_length=64,
+        description="Hash of what the attempts were started with; another one starts them all anew.",
+    )
+    restart_served: str = Field(
+        default="", max_length=64, description="The value of spec.restart that was acted on last."
+    )
+    clock: RunClock | None = Field(default=None, description="Time that counts for the deadlines.")
+    pause: Pause | None = Field(default=None, description="Set while the run is paused.")
+    excluded_nodes: list[ExcludedNode] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Nodes that rejected pods of the run, which are kept away from them.",
+        json_schema_extra=_NAME_MAP,
+    )
     config_hash: str = Field(
         default="", max_length=64, description="Hash of the job config that the worker has in force."
     )

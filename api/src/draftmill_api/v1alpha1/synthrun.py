@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from draftmill_api.base import ApiModel, Duration, Fraction, Rule, Temperature, says
+from draftmill_api.v1alpha1.lifecycle import RunSpec
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
 from draftmill_api.v1alpha1.status import SynthRunStatus
@@ -149,6 +150,37 @@ class Dataset(ApiModel):
     )
 
 
+class ErrorPolicy(ApiModel):
+    """When failed rows make the run say so, or pause.
+
+    A share is that of failed rows among the last `window` rows that were asked; rows that are missing before
+    the window is full count as good ones.
+    """
+
+    warn_percent: int = Field(
+        default=2, ge=0, le=100, description="More failed rows than this, in percent, are a warning."
+    )
+    pause_percent: int = Field(
+        default=5,
+        ge=0,
+        le=100,
+        description="More failed rows than this, in percent, pause the run; 100 never does.",
+    )
+    window: int = Field(
+        default=500, ge=10, le=1_000_000, description="Number of last asked rows that count, of each worker."
+    )
+
+
+class OnPause(ApiModel):
+    """What happens to a run that has paused."""
+
+    free_servers_after: Duration = Field(
+        default="15m",
+        description="Workers and servers are removed when the run has been paused for so long; going on is "
+        "then a new attempt.",
+    )
+
+
 class Generation(ApiModel):
     """How requests are sent."""
 
@@ -165,7 +197,7 @@ class Generation(ApiModel):
         default=128,
         ge=1,
         le=65536,
-        description="Most requests in flight at once, over all servers.",
+        description="Most requests in flight at once, over all servers, shared among the workers.",
         json_schema_extra=says("concurrency is the number of requests in flight at once: from 1 to 65536"),
     )
     connect_timeout: Duration = Field(default="10s", description="Longest wait for a connection to a server.")
@@ -180,6 +212,17 @@ class Generation(ApiModel):
         le=100,
         description="Further tries of a row whose request failed in a way that may pass.",
     )
+    error_policy: ErrorPolicy = Field(
+        default_factory=ErrorPolicy,
+        description="When failed rows are a warning, and when they pause it.",
+    )
+    on_pause: OnPause = Field(default_factory=OnPause, description="What happens to a run that has paused.")
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Number of generators that share the rows, each a Job of its own.",
+    )
     pod: PodOverrides | None = Field(
         default=None, description="Overrides of the job pods: plan, generator and finish."
     )
@@ -193,7 +236,7 @@ class Output(ApiModel):
     )
 
 
-class SynthRunSpec(ApiModel):
+class SynthRunSpec(RunSpec):
     """What a SynthRun shall produce, and with what."""
 
     EXACTLY_ONE_OF = ("server", "endpoints")
@@ -212,6 +255,14 @@ class SynthRunSpec(ApiModel):
             "one.?sampling.?maxCompletionTokens.orValue(self.sampling.maxCompletionTokens) "
             "< self.server.contextLength)",
             "maxCompletionTokens must be smaller than server.contextLength, which holds prompt and answer",
+        ),
+        Rule(
+            "self.generation.concurrency >= self.generation.workers",
+            "generation.concurrency is shared among the workers: it cannot be smaller than workers",
+        ),
+        Rule(
+            "self.generation.errorPolicy.warnPercent <= self.generation.errorPolicy.pausePercent",
+            "errorPolicy.warnPercent cannot be larger than errorPolicy.pausePercent",
         ),
     )
 
@@ -236,12 +287,6 @@ class SynthRunSpec(ApiModel):
     )
     sampling: Sampling = Field(default_factory=Sampling, description="Sampling parameters of the run.")
     generation: Generation = Field(default_factory=Generation, description="How requests are sent.")
-    backoff_limit: int = Field(
-        default=6,
-        ge=0,
-        le=1000,
-        description="Failed attempts of a worker in a row, without a new record, before the run is Failed.",
-    )
 
 
 class SynthRun(ApiModel):
@@ -257,9 +302,11 @@ class SynthRun(ApiModel):
 __all__ = [
     "Api",
     "Dataset",
+    "ErrorPolicy",
     "FileSource",
     "Generation",
     "HuggingFaceDataset",
+    "OnPause",
     "Output",
     "Sampling",
     "SamplingOverrides",

@@ -11,7 +11,6 @@ from draftmill_api.v1alpha1.status import Attempts, RunProgress
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import (
     JobState,
-    Observed,
     ObservedJob,
     ObservedPod,
     Problem,
@@ -93,13 +92,6 @@ def remaining_delay(attempts: Attempts, now: datetime) -> float:
 def accounted_rows(progress: RunProgress | None) -> int:
     """Rows that need no further answer."""
     return progress.done + progress.errors if progress is not None else 0
-
-
-def best_known_progress(seen: Observed, job: ObservedJob, recorded: RunProgress | None) -> RunProgress | None:
-    """The newest count there is: the worker's last words, its last answer, or what status has."""
-    if job.message is not None and job.message.worker is not None:
-        return job.message.worker.progress
-    return seen.progress.progress if seen.progress is not None else recorded
 
 
 def _end_of_pod(pod: ObservedPod) -> End:

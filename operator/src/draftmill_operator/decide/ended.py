@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
+from draftmill_api.base import seconds
 from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase, SynthRunStatus
-from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.decide.types import Decision, Situation, Wanted
+from draftmill_operator.observe.pods import parse_time
 
 
 def ended(situation: Situation) -> Decision | None:
-    """Nothing is wanted once Complete or Failed is set."""
-    condition = terminal_condition(situation.run.status)
+    """Once Complete or Failed is set, servers stay as long as was asked for, and then the run goes."""
+    status, spec = situation.run.status, situation.spec
+    condition = terminal_condition(status)
     if condition is None:
         return None
-    return Decision(Phase.SUCCEEDED if condition.type == ConditionType.COMPLETE else Phase.FAILED)
+    good = condition.type == ConditionType.COMPLETE
+    keep = None
+    if spec.server is not None:
+        keep = spec.server.keep_after_success if good else spec.server.keep_after_failure
+    keeping, going = _left(situation, keep), _left(situation, spec.ttl_after_finished)
+    return Decision(
+        Phase.SUCCEEDED if good else Phase.FAILED,
+        Wanted(keep_servers=bool(keeping)),
+        remove_run=going == 0,
+        requeue_after=min((left for left in (keeping, going) if left), default=None),
+    )
 
 
 def terminal_condition(status: SynthRunStatus) -> Condition | None:
@@ -25,3 +40,12 @@ def terminal_condition(status: SynthRunStatus) -> Condition | None:
         ),
         None,
     )
+
+
+def _left(situation: Situation, span: str | None) -> float | None:
+    """Seconds of a span after the run's end that are left; None where nobody asked for one."""
+    ended_at = situation.run.status.completion_time
+    if span is None or ended_at is None:
+        return None
+    end: datetime = parse_time(ended_at) + timedelta(seconds=seconds(span))
+    return max(0.0, (end - situation.now).total_seconds())

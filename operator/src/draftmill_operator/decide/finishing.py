@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from typing import assert_never
-
+from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_operator.decide.steps import Answered, Ended, Unheard, Working, result_of, unreadable
+from draftmill_operator.decide.steps import Step
 from draftmill_operator.decide.types import Decision, Situation, Wanted
-from draftmill_operator.observe.types import ObservedJob
 from draftmill_operator.run import Role
 
 FINISH_FAILED = "FinishFailed"
 
 
 def finishing(situation: Situation) -> Decision | None:
-    """After the worker's success only the finish is left; its GPUs are freed before it starts."""
-    if not situation.attempts.succeeded:
+    """After the workers' success only the finish is left; GPUs are freed before it, unless they are kept."""
+    if not all(worker.record.succeeded for worker in situation.workers):
         return None
-    servers, job = situation.seen.servers, situation.seen.finish
-    if servers.exists and not servers.deleting:
+    server, servers = situation.spec.server, situation.seen.servers
+    keep = server is not None and server.keep_after_success is not None
+    if servers.exists and not servers.deleting and not keep:
         return Decision(Phase.FINISHING, Wanted(config=True))
-    if job is None or job.deleting:
-        return Decision(Phase.FINISHING, Wanted(config=True, finish=True))
-    return _judge(job)
+    wanted = Wanted(config=True, finish=True, keep_servers=keep)
+    return Step(Role.FINISH, Phase.FINISHING, FINISH_FAILED, wanted).judge(
+        situation.seen.finish, lambda message: _finished(message, keep)
+    )
 
 
-def _judge(job: ObservedJob) -> Decision:
-    wanted = Wanted(config=True, finish=True)
-    result = result_of(job, FINISH_FAILED)
-    match result:
-        case Working():
-            return Decision(Phase.FINISHING, wanted, problem=result.problem)
-        case Unheard():
-            return Decision(Phase.FINISHING, Wanted(config=True), redo=Role.FINISH)
-        case Ended():
-            return Decision(Phase.FAILED, failed=result.problem)
-        case Answered():
-            if result.message.finish is None:
-                return Decision(Phase.FAILED, failed=unreadable(job).problem)
-            return Decision(Phase.SUCCEEDED, completed=result.message.finish)
-        case _:
-            assert_never(result)
+def _finished(message: TerminationMessage, keep: bool) -> Decision | None:
+    if message.finish is None:
+        return None
+    return Decision(Phase.SUCCEEDED, Wanted(keep_servers=keep), completed=message.finish)

@@ -1,118 +1,164 @@
-"""Servers and the worker's attempts."""
+"""Servers and the workers' attempts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
-from typing import assert_never
 
 from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.progress import WorkerState
-from draftmill_api.v1alpha1.status import Phase
+from draftmill_api.v1alpha1.status import Attempts, Phase, RunProgress
 from draftmill_operator.decide.attempts import (
     Lost,
     Refused,
     Succeeded,
     accounted_rows,
-    best_known_progress,
     end_of,
     record_failure,
-    remaining_delay,
 )
-from draftmill_operator.decide.types import Decision, Situation, Wanted
+from draftmill_operator.decide.nodes import servers_held
+from draftmill_operator.decide.paused import paused
+from draftmill_operator.decide.starting import (
+    SERVERS_NOT_READY,
+    Start,
+    has_worked,
+    named,
+    server_problem,
+    start,
+)
+from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
 from draftmill_operator.observe.types import ObservedJob, Problem
 
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-SERVERS_NOT_READY = "ServersNotReady"
-WORKER_RESTARTING = "WorkerRestarting"
 PROGRESS_UNREACHABLE = "ProgressUnreachable"
+ERRORS_FREQUENT = "ErrorsFrequent"
 PATIENCE = timedelta(seconds=90)
 """Longest time from a worker's start to its first answer without a word about it."""
 LOOK_AGAIN = 15.0
-_AT_WORK = {WorkerState.RUNNING, WorkerState.DRAINING, WorkerState.DONE}
+AT_WORK = {WorkerState.RUNNING, WorkerState.PAUSED, WorkerState.DRAINING, WorkerState.DONE}
 
 
 def attempt_over(situation: Situation) -> Decision | None:
-    """An attempt that ended and is not recorded yet is recorded: as success, as failure, or as the end."""
-    job = situation.seen.attempt
-    if job is None or job.attempt <= situation.attempts.last_failed_attempt:
-        return None
-    end = end_of(job)
-    match end:
-        case None:
-            return None
-        case Succeeded():
-            done = situation.attempts.model_copy(update={"succeeded": True, "count": job.attempt})
-            return Decision(
-                Phase.FINISHING, _generation(situation, job.attempt), attempts=done, requeue_after=0
-            )
-        case Refused():
+    """Attempts that ended and are not recorded yet are recorded: as success, as failure, or as the end."""
+    records: list[Attempts] = []
+    failure: Problem | None = None
+    for worker in situation.workers:
+        job = _unrecorded(worker)
+        end = end_of(job) if job is not None else None
+        if job is None or end is None:
+            continue
+        if isinstance(end, Refused):
             return Decision(Phase.FAILED, failed=end.problem)
-        case Lost():
-            return _lost(situation, job, end)
-        case _:
-            assert_never(end)
-
-
-def servers_missing(situation: Situation) -> Decision | None:
-    """Before a worker starts there has to be a server that answers; a living worker waits by itself."""
-    if situation.endpoints or _living_attempt(situation) is not None:
+        if isinstance(end, Succeeded):
+            records.append(worker.record.model_copy(update={"succeeded": True, "count": job.attempt}))
+        else:
+            records.append(_lost(situation, worker, job, end))
+            failure = named(situation, worker, f"attempt {job.attempt} failed: {end.text}")
+    if not records:
         return None
-    phase, problem = _phase(situation), situation.seen.servers.current_problem
-    if problem is None and phase is Phase.RUNNING:
-        problem = Problem(SERVERS_NOT_READY, "no server is ready; the next attempt waits for one")
-    return Decision(phase, _generation(situation, None), problem=problem)
-
-
-def next_attempt(situation: Situation) -> Decision | None:
-    """A new attempt starts when its delay is over and nothing of the one before can still write."""
-    if _living_attempt(situation) is not None:
-        return None
-    attempts = situation.attempts
-    still_there = [pod for job in situation.seen.workers for pod in job.live_pods]
-    still_there += [pod for pod in situation.seen.stray_worker_pods if not pod.ended]
-    if still_there:
-        problem = Problem(WORKER_RESTARTING, f"waiting for pod {still_there[0].name} to be gone")
-        return Decision(_phase(situation), _generation(situation, None), problem=problem)
-    wait = remaining_delay(attempts, situation.now)
-    if wait > 0:
-        problem = Problem(WORKER_RESTARTING, f"the last attempt failed: {attempts.last_failure}")
-        return Decision(_phase(situation), _generation(situation, None), problem=problem, requeue_after=wait)
-    newest = situation.seen.attempt
-    number = 1 + max(attempts.count, attempts.last_failed_attempt, newest.attempt if newest else 0)
+    facts = situation.facts.with_attempts(*records)
+    spent = max(facts.attempts, key=lambda record: record.without_progress)
+    if spent.without_progress > situation.spec.backoff_limit:
+        text = (
+            f"{spent.without_progress} attempts in a row failed without a new record; "
+            f"last: {spent.last_failure}"
+        )
+        return Decision(Phase.FAILED, facts=facts, failed=Problem(BACKOFF_LIMIT_EXCEEDED, text))
+    all_done = all(record.succeeded for record in facts.attempts)
+    recorded = {record.worker for record in records}
+    going_on = {index: number for index, number in _living(situation).items() if index not in recorded}
     return Decision(
-        _phase(situation),
-        _generation(situation, number),
-        attempts=attempts.model_copy(update={"count": number}),
+        Phase.FINISHING if all_done else _phase(situation),
+        _wanted(situation, going_on),
+        problem=failure,
+        facts=facts,
+        requeue_after=0,
     )
 
 
 def generating(situation: Situation) -> Decision | None:
-    """The worker is at work, or about to be."""
-    job = _living_attempt(situation)
-    if job is None:
-        return None
-    problem = job.current_problem
-    if problem is None and not situation.endpoints:
-        problem = situation.seen.servers.current_problem or Problem(
-            SERVERS_NOT_READY, "no server is ready; the worker waits for one"
-        )
-    problem = problem or _silence(situation, job)
-    recorded = situation.attempts
-    attempts = recorded.model_copy(update={"count": job.attempt}) if job.attempt > recorded.count else None
+    """Workers are at work, or about to be; a missing one starts when nothing is in its way."""
+    starting = start(situation)
+    numbers = _living(situation) | starting.numbers
+    wanted = _wanted(situation, numbers)
+    decision = paused(situation, wanted)
+    if decision is not None:
+        return decision
+    counted = [
+        worker.record.model_copy(update={"count": numbers[worker.index]})
+        for worker in situation.workers
+        if numbers.get(worker.index, 0) > worker.record.count
+    ]
     return Decision(
         _phase(situation),
-        _generation(situation, job.attempt),
-        problem=problem,
-        attempts=attempts,
-        requeue_after=None if situation.seen.progress is not None else LOOK_AGAIN,
+        wanted,
+        problem=starting.problem or _problem(situation),
+        warning=_warning(situation),
+        facts=replace(situation.facts.with_attempts(*counted), pause=None),
+        requeue_after=_next_look(situation, starting),
     )
 
 
-def _silence(situation: Situation, job: ObservedJob) -> Problem | None:
-    """A worker that runs and cannot be heard would look as if it never started."""
-    if situation.seen.progress is not None:
+def _unrecorded(worker: Worker) -> ObservedJob | None:
+    """The youngest attempt, unless its end is recorded."""
+    job, record = worker.job, worker.record
+    if job is None or record.succeeded or job.attempt <= record.last_failed_attempt:
         return None
-    for pod in job.live_pods:
+    return job
+
+
+def _living(situation: Situation) -> dict[int, int]:
+    """Number of the attempt of each worker that has work left and a living attempt."""
+    return {
+        worker.index: worker.living.attempt
+        for worker in situation.workers
+        if worker.living is not None and not worker.record.succeeded
+    }
+
+
+def _wanted(situation: Situation, workers: Mapping[int, int]) -> Wanted:
+    return Wanted(
+        config=True,
+        servers=situation.spec.server is not None,
+        replicas=servers_held(situation),
+        workers=workers,
+    )
+
+
+def _lost(situation: Situation, worker: Worker, job: ObservedJob, end: Lost) -> Attempts:
+    accounted = accounted_rows(_best_known(situation, worker, job))
+    return record_failure(worker.record, job.attempt, end, accounted, situation.now)
+
+
+def _best_known(situation: Situation, worker: Worker, job: ObservedJob) -> RunProgress | None:
+    """The newest count of a worker there is: its last words, its last answer, or what status has of it."""
+    if job.message is not None and job.message.worker is not None:
+        return job.message.worker.progress
+    answer = situation.seen.progress.get(worker.index)
+    if answer is not None:
+        return answer.progress
+    return situation.run.status.progress if len(situation.workers) == 1 else None
+
+
+def _problem(situation: Situation) -> Problem | None:
+    """What keeps the living workers from working."""
+    living = [worker for worker in situation.workers if worker.living is not None]
+    for worker in living:
+        if worker.living is not None and worker.living.current_problem is not None:
+            return worker.living.current_problem
+    if living and not situation.endpoints:
+        return server_problem(situation) or Problem(
+            SERVERS_NOT_READY, "no server is ready; the worker waits for one"
+        )
+    return next((found for worker in living if (found := _silence(situation, worker)) is not None), None)
+
+
+def _silence(situation: Situation, worker: Worker) -> Problem | None:
+    """A worker that runs and cannot be heard would look as if it never started."""
+    if worker.index in situation.seen.progress or worker.living is None:
+        return None
+    for pod in worker.living.live_pods:
         if pod.running_since is not None and situation.now - pod.running_since > PATIENCE:
             return Problem(
                 PROGRESS_UNREACHABLE,
@@ -122,38 +168,24 @@ def _silence(situation: Situation, job: ObservedJob) -> Problem | None:
     return None
 
 
-def _lost(situation: Situation, job: ObservedJob, end: Lost) -> Decision:
-    progress = best_known_progress(situation.seen, job, situation.run.status.progress)
-    attempts = record_failure(situation.attempts, job.attempt, end, accounted_rows(progress), situation.now)
-    if attempts.without_progress > situation.run.spec.backoff_limit:
-        message = (
-            f"{attempts.without_progress} attempts in a row failed without a new record; last: {end.text}"
-        )
-        return Decision(Phase.FAILED, attempts=attempts, failed=Problem(BACKOFF_LIMIT_EXCEEDED, message))
-    return Decision(
-        _phase(situation),
-        _generation(situation, None),
-        problem=Problem(WORKER_RESTARTING, f"attempt {job.attempt} failed: {end.text}"),
-        attempts=attempts,
-        requeue_after=0,
+def _warning(situation: Situation) -> Problem | None:
+    """What a worker finds worth a look."""
+    texts = (answer.warning for answer in situation.seen.progress.values())
+    text = next((text for text in texts if text), "")
+    return Problem(ERRORS_FREQUENT, text) if text else None
+
+
+def _next_look(situation: Situation, starting: Start) -> float | None:
+    if starting.wait is not None:
+        return starting.wait
+    unheard = any(
+        worker.living is not None and worker.index not in situation.seen.progress
+        for worker in situation.workers
     )
-
-
-def _living_attempt(situation: Situation) -> ObservedJob | None:
-    """The youngest attempt, unless its failure is recorded or it is going away."""
-    job = situation.seen.attempt
-    if job is None or job.deleting or job.attempt <= situation.attempts.last_failed_attempt:
-        return None
-    return job
-
-
-def _generation(situation: Situation, attempt: int | None) -> Wanted:
-    return Wanted(config=True, servers=situation.run.spec.server is not None, worker=attempt)
+    return LOOK_AGAIN if unheard else None
 
 
 def _phase(situation: Situation) -> Phase:
     """Running from the preflight of the first attempt on; a lost worker or server does not lead back."""
-    progress = situation.seen.progress
-    if situation.run.status.progress is not None:
-        return Phase.RUNNING
-    return Phase.RUNNING if progress is not None and progress.state in _AT_WORK else Phase.STARTING
+    at_work = any(answer.state in AT_WORK for answer in situation.seen.progress.values())
+    return Phase.RUNNING if has_worked(situation) or at_work else Phase.STARTING

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_operator.decide.types import Decision
-from draftmill_operator.observe.types import JobState, Observed, ObservedJob
+from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.observe.types import JobState, ObservedJob
 from draftmill_operator.run import Role
 
 _FINAL_CODES = {ExitCode.DONE, ExitCode.CONFIGURATION}
 
 
-def unwanted_jobs(decision: Decision, seen: Observed) -> tuple[ObservedJob, ...]:
+def unwanted_jobs(decision: Decision, situation: Situation) -> tuple[ObservedJob, ...]:
     """Jobs to delete, with their pods."""
-    steps = ((Role.PLAN, seen.plan, decision.wanted.plan), (Role.FINISH, seen.finish, decision.wanted.finish))
-    unwanted = [
-        job
-        for role, job, wanted in steps
-        if job is not None and (decision.redo is role or (not wanted and may_run(job)))
-    ]
-    current = decision.wanted.worker
-    unwanted += [
-        job
-        for job in seen.workers
-        if job.attempt != current and (may_run(job) or (current is not None and job.attempt < current))
-    ]
+    seen, wanted = situation.seen, decision.wanted
+    unwanted = []
+    if seen.plan is not None and (decision.redo is Role.PLAN or (not wanted.plan and may_run(seen.plan))):
+        unwanted.append(seen.plan)
+    if seen.finish is not None and _is_old_finish(decision, seen.finish):
+        unwanted.append(seen.finish)
+    outdated = set(situation.outdated_jobs) if wanted.config else set()
+    for job in seen.workers:
+        current = wanted.workers.get(job.worker)
+        replaced = current is not None and job.attempt < current
+        if job in outdated or (job.attempt != current and (may_run(job) or replaced)):
+            unwanted.append(job)
     return tuple(job for job in unwanted if not job.deleting)
 
 
@@ -34,3 +34,10 @@ def may_run(job: ObservedJob) -> bool:
     termination = job.last_termination
     final = termination is not None and termination.exit_code in _FINAL_CODES
     return job.state is JobState.ACTIVE and not final
+
+
+def _is_old_finish(decision: Decision, job: ObservedJob) -> bool:
+    """It is to be done again, or counts what workers have gone on with since."""
+    if decision.redo is Role.FINISH:
+        return True
+    return not decision.wanted.finish and (may_run(job) or bool(decision.wanted.workers))

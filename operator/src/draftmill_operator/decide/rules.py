@@ -1,34 +1,64 @@
-"""The rules of a SynthRun, in their order; the first that applies decides."""
+"""The rules of a run, in their order; the first that applies decides."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from draftmill_operator.decide.blocked import host_path_refused
+from draftmill_operator.decide.clock import deadline_passed, next_deadline, turned
 from draftmill_operator.decide.ended import ended
 from draftmill_operator.decide.finishing import finishing
-from draftmill_operator.decide.generating import attempt_over, generating, next_attempt, servers_missing
+from draftmill_operator.decide.generating import attempt_over, generating
+from draftmill_operator.decide.nodes import next_try, with_exclusions
+from draftmill_operator.decide.paused import paused_without_servers
 from draftmill_operator.decide.planning import planning
+from draftmill_operator.decide.suspended import suspended
 from draftmill_operator.decide.types import Decision, Rule, Situation
 
 RULES: tuple[Rule, ...] = (
     ended,
+    suspended,
+    deadline_passed,
     host_path_refused,
     planning,
     finishing,
+    paused_without_servers,
     attempt_over,
-    servers_missing,
-    next_attempt,
     generating,
 )
 
 
 def decide(situation: Situation) -> Decision:
-    """What shall be now.
+    """What shall be now, with every fact that is to be recorded.
 
     Raises:
         AssertionError: no rule applies, which the last one excludes.
     """
+    decision = _first(situation)
+    facts = decision.facts or situation.facts
+    if decision.wanted.servers:
+        facts = with_exclusions(situation, facts)
+    facts = replace(facts, clock=turned(situation, decision.phase))
+    if decision.failed is not None:
+        decision = replace(decision, wanted=replace(decision.wanted, keep_servers=_keeps(situation)))
+    retry = next_try(situation, facts) if decision.wanted.servers else None
+    looks = (decision.requeue_after, next_deadline(situation, facts.clock), retry)
+    return replace(
+        decision,
+        facts=facts,
+        requeue_after=min((look for look in looks if look is not None), default=None),
+    )
+
+
+def _first(situation: Situation) -> Decision:
     for rule in RULES:
         decision = rule(situation)
         if decision is not None:
             return decision
     raise AssertionError(f"no rule applies to {situation.run.key}")
+
+
+def _keeps(situation: Situation) -> bool:
+    """Whether servers outlive the run's failure."""
+    server = situation.spec.server
+    return server is not None and server.keep_after_failure is not None

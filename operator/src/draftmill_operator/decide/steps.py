@@ -2,15 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import TerminationMessage
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.attempts import refusal
+from draftmill_operator.decide.types import Decision, Wanted
 from draftmill_operator.observe.types import JobState, ObservedJob, Problem, Termination
+from draftmill_operator.run import Role
 
 STEP_FAILED = "StepFailed"
 UNREADABLE_ANSWER = "UnreadableAnswer"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step, and what is wanted while it works."""
+
+    role: Role
+    phase: Phase
+    failed_reason: str
+    """The word for its end after too many failures."""
+    wanted: Wanted
+
+    def judge(
+        self, job: ObservedJob | None, use: Callable[[TerminationMessage], Decision | None]
+    ) -> Decision:
+        """What follows from the step's Job; `use` turns its answer into a decision, or says None to it."""
+        if job is None or job.deleting:
+            return Decision(self.phase, self.wanted)
+        result = result_of(job, self.failed_reason)
+        match result:
+            case Working():
+                return Decision(self.phase, self.wanted, problem=result.problem)
+            case Unheard():
+                again = replace(self.wanted, plan=False, finish=False)
+                return Decision(self.phase, again, redo=self.role)
+            case Ended():
+                return Decision(Phase.FAILED, failed=result.problem)
+            case Answered():
+                return use(result.message) or Decision(Phase.FAILED, failed=unreadable(job).problem)
+            case _:
+                assert_never(result)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 from draftmill_api.progress import FinishResult, PlanResult
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Attempts, Phase
-from draftmill_operator.observe.types import Observed, Problem
+from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_operator.decide.facts import Facts
+from draftmill_operator.observe.types import Observed, ObservedJob, Problem
+from draftmill_operator.render.jobs import workers_hash
 from draftmill_operator.run import Role, Run
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker: what is recorded of its tries, and the newest of them."""
+
+    record: Attempts
+    job: ObservedJob | None
+    """Its youngest attempt that was started with what the workers are started with now."""
+    newest: int
+    """The highest number of an attempt that is recorded or seen."""
+
+    @property
+    def index(self) -> int:
+        """Its number among the workers, from 0."""
+        return self.record.worker
+
+    @property
+    def living(self) -> ObservedJob | None:
+        """The youngest attempt, unless its failure is recorded or it is going away."""
+        if self.job is None or self.job.deleting or self.job.attempt <= self.record.last_failed_attempt:
+            return None
+        return self.job
+
+    @property
+    def is_missing(self) -> bool:
+        """It has work left, and nothing that does it."""
+        return not self.record.succeeded and self.living is None
 
 
 @dataclass(frozen=True)
@@ -25,9 +57,39 @@ class Situation:
     now: datetime
 
     @property
-    def attempts(self) -> Attempts:
-        """The recorded tries of the worker."""
-        return self.run.status.attempts or Attempts()
+    def spec(self) -> SynthRunSpec:
+        """What the run shall do."""
+        return self.run.spec
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What is recorded, brought to the workers that the spec wants now."""
+        recorded = Facts.of(self.run.status)
+        return recorded.for_workers(
+            self.spec.generation.workers, workers_hash(self.spec), self.spec.restart or ""
+        )
+
+    @cached_property
+    def workers(self) -> tuple[Worker, ...]:
+        """All workers, in the order of their indices."""
+        return tuple(self._worker(record) for record in self.facts.attempts)
+
+    @cached_property
+    def outdated_jobs(self) -> tuple[ObservedJob, ...]:
+        """Attempts that were started with something else than workers are started with now."""
+        return tuple(job for job in self.seen.workers if not self._is_current(job))
+
+    def _worker(self, record: Attempts) -> Worker:
+        jobs = [job for job in self.seen.workers if job.worker == record.worker]
+        current = [job for job in jobs if self._is_current(job)]
+        return Worker(
+            record=record,
+            job=max(current, key=lambda job: job.attempt, default=None),
+            newest=max(record.count, record.last_failed_attempt, *(job.attempt for job in jobs), 0),
+        )
+
+    def _is_current(self, job: ObservedJob) -> bool:
+        return job.workers_hash in {"", self.facts.workers_hash}
 
 
 @dataclass(frozen=True)
@@ -37,8 +99,12 @@ class Wanted:
     config: bool = False
     plan: bool = False
     servers: bool = False
-    worker: int | None = None
-    """Number of the attempt."""
+    replicas: int | None = None
+    """Fewer servers than the spec asks for; None is what it asks for."""
+    keep_servers: bool = False
+    """Servers that are there stay, as they are; none is made."""
+    workers: Mapping[int, int] = field(default_factory=dict)
+    """Number of the attempt of each worker that shall run."""
     finish: bool = False
 
 
@@ -52,16 +118,25 @@ class Decision:
     """A step whose result was lost: its Job is deleted, a later pass starts it again."""
     problem: Problem | None = None
     """What keeps the run from going on, or why it ended."""
-    attempts: Attempts | None = None
-    """New record of the worker's tries."""
+    warning: Problem | None = None
+    """What deserves a look though the run goes on."""
+    facts: Facts | None = None
+    """New facts to record."""
     plan: PlanResult | None = None
     """A plan to record."""
     completed: FinishResult | None = None
     """The run's result: it is Complete."""
     failed: Problem | None = None
     """The run is Failed for good."""
+    remove_run: bool = False
+    """Its time after the end is over: the run itself is deleted."""
     requeue_after: float | None = None
     """Seconds until the next look, where no event will call for one."""
+
+    @property
+    def excluded_nodes(self) -> tuple[str, ...]:
+        """Names of the nodes that server pods are kept away from."""
+        return tuple(node.name for node in self.facts.excluded_nodes) if self.facts is not None else ()
 
 
 Rule = Callable[[Situation], Decision | None]

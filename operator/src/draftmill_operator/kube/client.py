@@ -61,7 +61,7 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
 
-    async def get(self, resource: Resource, namespace: str, name: str) -> Json | None:
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json | None:
         """An object, or None if there is none."""
         try:
             return await self.request("GET", resource, resource.path(namespace, name))
@@ -71,10 +71,16 @@ class KubeClient:
             raise
 
     async def list(
-        self, resource: Resource, namespace: str | None, selector: str = "", *, metadata_only: bool = False
+        self,
+        resource: Resource,
+        namespace: str | None,
+        selector: str = "",
+        *,
+        fields: str = "",
+        metadata_only: bool = False,
     ) -> AsyncIterator[Json]:
         """Objects page by page; each without apiVersion and kind, as lists have them."""
-        params = {"limit": str(PAGE)}
+        params = {"limit": str(PAGE)} | ({"fieldSelector": fields} if fields else {})
         if selector:
             params["labelSelector"] = selector
         while True:

@@ -44,6 +44,11 @@ class ApiError(Exception):
         return self.code == 404
 
     @property
+    def is_forbidden(self) -> bool:
+        """The operator has no right to that."""
+        return self.code == 403
+
+    @property
     def is_conflict(self) -> bool:
         """The object exists already, or was changed in between."""
         return self.code == 409

@@ -17,6 +17,8 @@ RESOURCES: Final = {
     Kind.CONFIG_MAP: Resource("v1", "configmaps"),
 }
 EVENTS: Final = Resource("v1", "events")
+CLAIMS: Final = Resource("v1", "persistentvolumeclaims")
+NODES: Final = Resource("v1", "nodes")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 
 

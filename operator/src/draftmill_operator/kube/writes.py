@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from draftmill_api import names as api_names
 from draftmill_operator.kube.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Json, KubeClient
 from draftmill_operator.kube.errors import ApiError
-from draftmill_operator.kube.resources import EVENTS, RESOURCES
+from draftmill_operator.kube.resources import CLAIMS, EVENTS, NODES, RESOURCES
 from draftmill_operator.observe.store import Kind
 from draftmill_operator.run import RunIdentity
 from draftmill_operator.status.events import Event
 
 log = logging.getLogger(__name__)
+
+
+class Propagation(StrEnum):
+    """When an object goes that others belong to."""
+
+    FOREGROUND = "Foreground"
+    """After the last of them."""
+    BACKGROUND = "Background"
+    """At once; garbage collection sees to them."""
 
 
 class Kube:
@@ -45,8 +55,15 @@ class Kube:
             content_type=APPLY_PATCH,
         )
 
-    async def delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
-        """Delete exactly this object and, before it is gone, what it owns; gone already is as good."""
+    async def delete(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        uid: str,
+        propagation: Propagation = Propagation.FOREGROUND,
+    ) -> None:
+        """Delete exactly this object and what it owns; gone already is as good."""
         resource = RESOURCES[kind]
         try:
             await self.client.request(
@@ -56,7 +73,7 @@ class Kube:
                 body={
                     "apiVersion": "v1",
                     "kind": "DeleteOptions",
-                    "propagationPolicy": "Foreground",
+                    "propagationPolicy": propagation.value,
                     "preconditions": {"uid": uid},
                 },
             )
@@ -130,6 +147,25 @@ class Kube:
                 await self.client.request("POST", EVENTS, EVENTS.path(run.key.namespace), body=body)
             except ApiError as error:
                 log.warning("event %s of %s is lost: %s", event.reason, run.key, error)
+
+    async def node(self, name: str) -> Json | None:
+        """A node, or None if there is none."""
+        return await self.client.get(NODES, None, name)
+
+    async def nodes(self) -> list[Json]:
+        """All nodes."""
+        return [node async for node in self.client.list(NODES, None)]
+
+    async def placed_pods(self) -> list[Json]:
+        """All pods of the cluster that hold a node's resources."""
+        fields = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+        pods = RESOURCES[Kind.POD]
+        return [pod async for pod in self.client.list(pods, None, fields=fields)]
+
+    async def access_modes(self, namespace: str, claim: str) -> list[str]:
+        """How a claim may be mounted; nothing while there is no such claim."""
+        found = await self.client.get(CLAIMS, namespace, claim)
+        return list((found or {}).get("spec", {}).get("accessModes") or [])
 
     async def warnings_about(self, namespace: str, uid: str) -> list[Json]:
         """Warning events about an object, oldest first."""

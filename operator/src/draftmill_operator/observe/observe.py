@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from draftmill_api import names as api_names
 from draftmill_api.progress import Progress
+from draftmill_operator.observe.answers import Answers
 from draftmill_operator.observe.ownership import is_of_deployment, was_of_worker_job
 from draftmill_operator.observe.pods import observe_pod, parse_time
 from draftmill_operator.observe.store import Kind, Store, controller_uid
@@ -28,13 +29,11 @@ from draftmill_operator.run import NotUnderstoodError, Role, RunIdentity, first_
 CHILD_NOT_UNDERSTOOD: Final = "ChildNotUnderstood"
 
 
-def observe(
-    run: RunIdentity, store: Store, progress: Mapping[str, Progress], findings: Mapping[str, Problem]
-) -> Observed:
+def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[str, Problem]) -> Observed:
     """What the run's children are doing.
 
-    `progress` holds the last answers of worker pods, `findings` what events say of objects that do not
-    explain themselves; both by the object's uid.
+    `answers` holds what worker pods said last, `findings` what events say of objects that do not explain
+    themselves, by the object's uid.
 
     Raises:
         NotUnderstoodError: a child, the frozen defaults or a Job, was changed by someone else.
@@ -54,9 +53,10 @@ def observe(
         plan=next(iter(by_role[Role.PLAN]), None),
         finish=next(iter(by_role[Role.FINISH]), None),
         workers=workers,
-        stray_worker_pods=_strays(run, pods, workers),
+        stray_worker_pods=_strays(run, pods, workers, findings),
         servers=_servers(run, store, pods, findings),
-        progress=_current_progress(workers, progress),
+        progress=_current_progress(workers, answers),
+        known=answers.of_run(run.uid),
     )
 
 
@@ -87,7 +87,7 @@ def _job(
     return _role(raw), ObservedJob(
         name=metadata["name"],
         uid=metadata["uid"],
-        attempt=_attempt(raw),
+        attempt=_number(raw, api_names.LABEL_ATTEMPT),
         state=state,
         deleting="deletionTimestamp" in metadata,
         created=parse_time(metadata["creationTimestamp"]),
@@ -96,15 +96,17 @@ def _job(
         verdict=Problem(failed.get("reason", ""), failed.get("message", "")) if failed else None,
         pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
         problem=findings.get(metadata["uid"]),
+        worker=_number(raw, api_names.LABEL_WORKER),
+        workers_hash=(metadata.get("annotations") or {}).get(api_names.ANNOTATION_WORKERS_HASH, ""),
     )
 
 
-def _attempt(raw: dict[str, Any]) -> int:
-    value: str = raw["metadata"]["labels"].get(api_names.LABEL_ATTEMPT, "0")
+def _number(raw: dict[str, Any], label: str) -> int:
+    value: str = raw["metadata"]["labels"].get(label, "0")
     if not (value.isascii() and value.isdecimal()):
         raise NotUnderstoodError(
             CHILD_NOT_UNDERSTOOD,
-            f"Job {raw['metadata']['name']} has the label {api_names.LABEL_ATTEMPT}={value}, "
+            f"Job {raw['metadata']['name']} has the label {label}={value}, "
             "which is no number; set it right or delete the Job",
         )
     return int(value)
@@ -112,15 +114,18 @@ def _attempt(raw: dict[str, Any]) -> int:
 
 def _pod(raw: dict[str, Any], findings: Mapping[str, Problem]) -> ObservedPod:
     pod = observe_pod(raw)
-    return pod if pod.problem is not None else replace(pod, problem=findings.get(pod.uid))
+    return replace(pod, problem=findings.get(pod.uid, pod.problem))
 
 
 def _strays(
-    run: RunIdentity, pods: list[dict[str, Any]], workers: tuple[ObservedJob, ...]
+    run: RunIdentity,
+    pods: list[dict[str, Any]],
+    workers: tuple[ObservedJob, ...],
+    findings: Mapping[str, Problem],
 ) -> tuple[ObservedPod, ...]:
     known = {pod.uid for job in workers for pod in job.pods}
     made = (raw for raw in pods if _role(raw) is Role.WORKER and was_of_worker_job(run.key, raw))
-    return tuple(observe_pod(raw) for raw in made if raw["metadata"]["uid"] not in known)
+    return tuple(_pod(raw, findings) for raw in made if raw["metadata"]["uid"] not in known)
 
 
 def _servers(
@@ -169,9 +174,12 @@ def _config_map(run: RunIdentity, store: Store, role: Role) -> dict[str, Any] | 
     return next((raw for raw in maps if _role(raw) is role), None)
 
 
-def _current_progress(workers: tuple[ObservedJob, ...], progress: Mapping[str, Progress]) -> Progress | None:
-    """What the youngest attempt's youngest pod said last."""
-    if not workers or not workers[-1].pods:
-        return None
-    pod = max(workers[-1].pods, key=lambda pod: pod.created)
-    return progress.get(pod.uid)
+def _current_progress(workers: tuple[ObservedJob, ...], answers: Answers) -> dict[int, Progress]:
+    """What each worker's youngest pod said last; `workers` are in the order of their attempts."""
+    youngest = {job.worker: job for job in workers}
+    current = {}
+    for index, job in youngest.items():
+        answer = answers.of_pod(job.youngest_pod.uid) if job.youngest_pod is not None else None
+        if answer is not None:
+            current[index] = answer
+    return current

@@ -42,6 +42,13 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
         config_hash=annotations.get(api_names.ANNOTATION_CONFIG_HASH, ""),
         problem=_problem(status, container),
         termination=_termination(state.get("terminated")),
+        node=(raw.get("spec") or {}).get("nodeName", ""),
+        rejected=_is_rejected(status),
+        cut_off=(
+            _condition(status, "ContainersReady").get("status") == "True"
+            and _condition(status, "Ready").get("status") == "False"
+        ),
+        removal_due=parse_time(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
     )
 
 
@@ -60,6 +67,17 @@ def _own_container(metadata: dict[str, Any], status: dict[str, Any]) -> dict[str
 def _condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
     conditions = status.get("conditions") or []
     return next((condition for condition in conditions if condition["type"] == kind), {})
+
+
+def _is_rejected(status: dict[str, Any]) -> bool:
+    """Whether the kubelet refused the pod before any container: UnexpectedAdmissionError, OutOfcpu, ..."""
+    states = [container.get("state") or {} for container in status.get("containerStatuses") or []]
+    return (
+        status.get("phase") == "Failed"
+        and bool(status.get("reason"))
+        and not any(state.keys() & {"running", "terminated"} for state in states)
+        and _condition(status, "DisruptionTarget").get("status") != "True"
+    )
 
 
 def _problem(status: dict[str, Any], container: dict[str, Any]) -> Problem | None:

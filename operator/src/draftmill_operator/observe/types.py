@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
@@ -70,6 +71,14 @@ class ObservedPod:
     problem: Problem | None
     termination: Termination | None
     """How the container ended, if it is not running."""
+    node: str = ""
+    """The node that it is placed on; empty while it is not."""
+    rejected: bool = False
+    """The node refused it: none of its containers ran."""
+    cut_off: bool = False
+    """Its containers were ready when the kubelet spoke last, and the control plane calls it not ready."""
+    removal_due: datetime | None = None
+    """When it should be gone, once it is being deleted."""
 
 
 class JobState(Enum):
@@ -99,6 +108,10 @@ class ObservedJob:
     pods: tuple[ObservedPod, ...] = ()
     problem: Problem | None = None
     """Why it has no pod, if it has none."""
+    worker: int = 0
+    """Index of the worker whose attempt it is."""
+    workers_hash: str = ""
+    """What the workers of its time were started with."""
 
     @property
     def live_pods(self) -> tuple[ObservedPod, ...]:
@@ -165,13 +178,24 @@ class Observed:
     stray_worker_pods: tuple[ObservedPod, ...] = ()
     """Pods of workers whose Job is gone."""
     servers: ObservedServers = field(default_factory=lambda: ObservedServers(exists=False))
-    progress: Progress | None = None
-    """Last answer of the current worker pod."""
+    progress: Mapping[int, Progress] = field(default_factory=dict)
+    """Last answer of each worker's youngest pod, by the worker's index."""
+    known: Mapping[str, Progress] = field(default_factory=dict)
+    """What each worker said last, in this attempt or an earlier one, by its share: `0/3`."""
 
     @property
-    def attempt(self) -> ObservedJob | None:
-        """The worker's youngest attempt."""
-        return max(self.workers, key=lambda job: job.attempt, default=None)
+    def jobs(self) -> tuple[ObservedJob, ...]:
+        """All Jobs of the run."""
+        return tuple(job for job in (self.plan, self.finish) if job is not None) + self.workers
+
+    @property
+    def live_pods(self) -> tuple[ObservedPod, ...]:
+        """Every pod of the run that may still run something."""
+        others = (*self.servers.pods, *self.stray_worker_pods)
+        return (
+            *(pod for job in self.jobs for pod in job.live_pods),
+            *(pod for pod in others if not pod.ended),
+        )
 
 
 def _host(ip: str) -> str:

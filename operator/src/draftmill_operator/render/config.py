@@ -31,7 +31,13 @@ def config_name(run: RunIdentity) -> str:
 def config_text(run: RunIdentity, spec: SynthRunSpec, endpoints: tuple[Endpoint, ...]) -> str:
     """The config file of every job of the run; equal input gives equal bytes."""
     config = SynthJobConfig(
-        run=JobRun(kind="SynthRun", name=run.key.name, namespace=run.key.namespace, uid=run.uid),
+        run=JobRun(
+            kind="SynthRun",
+            name=run.key.name,
+            namespace=run.key.namespace,
+            uid=run.uid,
+            restart=spec.restart or "",
+        ),
         model=JobModel(
             name=spec.model.name,
             path=model_path(spec.model),
@@ -52,6 +58,7 @@ def config_text(run: RunIdentity, spec: SynthRunSpec, endpoints: tuple[Endpoint,
         ],
         sampling=spec.sampling,
         generation=spec.generation.model_copy(update={"pod": None}),
+        resume_token=spec.resume_token or "",
         endpoints=list(endpoints),
         context_length=spec.server.context_length if spec.server is not None else None,
     )

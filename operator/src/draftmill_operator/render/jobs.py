@@ -11,7 +11,7 @@ from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 from draftmill_operator.render.config import config_name
 from draftmill_operator.render.defaults import FrozenDefaults
-from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed
+from draftmill_operator.render.metadata import Manifest, content_hash, labels, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
 from draftmill_operator.render.volumes import DATA, MODELS, mount, pod_volume
@@ -19,7 +19,6 @@ from draftmill_operator.run import Role, RunIdentity
 
 WORKER_BACKOFF_LIMIT: Final = 6
 """Only the net for times without an operator, which starts the next attempt itself and at once."""
-WORKERS: Final = 1
 DRAIN_SECONDS: Final = 45
 """Time that a stopping worker gives the answers in flight; the rest of its grace period is for writing."""
 _COMMANDS: Final = {Role.PLAN: "plan", Role.WORKER: "generate", Role.FINISH: "finish"}
@@ -41,28 +40,36 @@ class JobRequest:
     backoff_limit: int
     attempt: int = 0
     """Number of a worker's try, from 1; 0 for plan and finish."""
+    worker: int = 0
+    """Index of the worker."""
+    on_one_node: bool = False
+    """Several workers share a volume that only one node can mount."""
 
     @property
     def suffix(self) -> tuple[int, ...]:
         """The numbers at the end of the job's name."""
-        return (0, self.attempt) if self.role is Role.WORKER else ()
+        return (self.worker, self.attempt) if self.role is Role.WORKER else ()
 
 
 def render_job(
     run: RunIdentity, spec: SynthRunSpec, defaults: FrozenDefaults, request: JobRequest
 ) -> Manifest:
     """The Job of one step; it is never edited once it exists."""
-    numbered = (
-        {api_names.LABEL_WORKER: "0", api_names.LABEL_ATTEMPT: str(request.attempt)}
-        if request.role is Role.WORKER
-        else {}
-    )
+    numbered: dict[str, str] = {}
     name = child_name(run.key, request.role, *request.suffix)
+    about = metadata(run, request.role, name)
+    if request.role is Role.WORKER:
+        numbered = {
+            api_names.LABEL_WORKER: str(request.worker),
+            api_names.LABEL_ATTEMPT: str(request.attempt),
+        }
+        about = metadata(run, request.role, name, numbered)
+        about["annotations"][api_names.ANNOTATION_WORKERS_HASH] = workers_hash(spec)
     return sealed(
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": metadata(run, request.role, name, numbered),
+            "metadata": about,
             "spec": {
                 "backoffLimit": request.backoff_limit,
                 "podReplacementPolicy": "Failed",
@@ -73,9 +80,16 @@ def render_job(
     )
 
 
-def job_name(run: RunIdentity, role: Role, attempt: int = 0) -> str:
-    """Name of the Job of one step."""
-    return child_name(run.key, role, *((0, attempt) if role is Role.WORKER else ()))
+def workers_hash(spec: SynthRunSpec) -> str:
+    """Identity of what all workers are started with: another one starts them all anew."""
+    pod = spec.generation.pod
+    return content_hash(
+        {
+            "workers": spec.generation.workers,
+            "restart": spec.restart,
+            "pod": pod.to_json() if pod is not None else None,
+        }
+    )
 
 
 def _pod_failure_rules() -> list[Manifest]:
@@ -109,7 +123,7 @@ def _pod_template(
 ) -> Manifest:
     downloads = request.role is Role.PLAN and spec.model.hugging_face is not None
     run_as = spec.storage.run_as
-    template = {
+    template: Manifest = {
         "metadata": {
             "labels": labels(run, request.role) | numbered,
             "annotations": {
@@ -163,6 +177,8 @@ def _pod_template(
             ],
         },
     }
+    if request.on_one_node:
+        template = template | {"spec": template["spec"] | {"affinity": _beside_each_other(run)}}
     overridden = apply_overrides(template, _overrides(spec, defaults))
     return _with_environment(overridden, _contract_environment(spec, request))
 
@@ -170,7 +186,18 @@ def _pod_template(
 def _arguments(role: Role) -> list[str]:
     arguments = [_COMMANDS[role], "--config", api_names.CONFIG_FILE]
     arguments += ["--http-port", str(api_names.JOB_HTTP_PORT)]
-    return [*arguments, "--grace-period", str(DRAIN_SECONDS)] if role is Role.WORKER else arguments
+    if role is Role.WORKER:
+        arguments += ["--grace-period", str(DRAIN_SECONDS), "--when-paused", "wait"]
+    return arguments
+
+
+def _beside_each_other(run: RunIdentity) -> Manifest:
+    """All of a run's workers on one node; the scheduler lets the first of them choose."""
+    term = {
+        "labelSelector": {"matchLabels": selector(run, Role.WORKER)},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _overrides(spec: SynthRunSpec, defaults: FrozenDefaults) -> PodOverrides:
@@ -193,7 +220,7 @@ def _contract_environment(spec: SynthRunSpec, request: JobRequest) -> list[Manif
     ]
     if request.role is Role.WORKER:
         variables += [
-            {"name": api_names.WORKER_VARIABLE, "value": f"0/{WORKERS}"},
+            {"name": api_names.WORKER_VARIABLE, "value": f"{request.worker}/{spec.generation.workers}"},
             {"name": api_names.ATTEMPT_VARIABLE, "value": str(request.attempt)},
         ]
     source = spec.model.hugging_face

@@ -21,7 +21,7 @@ from draftmill_operator.render.metadata import (
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge
 from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_volume
-from draftmill_operator.run import Role, RunIdentity
+from draftmill_operator.run import Role, Run, RunIdentity
 
 GPU: Final = "nvidia.com/gpu"
 STARTUP_PERIOD: Final = 10
@@ -36,21 +36,18 @@ def server_name(run: RunIdentity) -> str:
     return child_name(run.key, Role.SERVER)
 
 
-def render_server(
-    run: RunIdentity, model: Model, models: Volume, server: Server, defaults: FrozenDefaults
-) -> Manifest:
+def render_server(run: RunIdentity, server: Server, template: Manifest, replicas: int) -> Manifest:
     """The Deployment of the servers.
 
     The strategy is Recreate: a rolling update of a pod that holds all GPUs of a node never finishes.
     """
-    template = server_template(run, model, models, server, defaults)
     return sealed(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": metadata(run, Role.SERVER, server_name(run)),
             "spec": {
-                "replicas": server.replicas,
+                "replicas": replicas,
                 "revisionHistoryLimit": 1,
                 "progressDeadlineSeconds": math.ceil(seconds(server.startup_timeout)) + 600,
                 "strategy": {"type": "Recreate"},
@@ -77,6 +74,17 @@ def render_service(run: RunIdentity) -> Manifest:
     )
 
 
+def run_template(
+    run: Run, server: Server, defaults: FrozenDefaults, excluded_nodes: tuple[str, ...]
+) -> Manifest:
+    """The pod template of a run's servers, kept away from some nodes, annotated with its own hash."""
+    spec = run.spec
+    template = server_template(run.identity, spec.model, spec.storage.models, server, defaults)
+    if not excluded_nodes:
+        return template
+    return _hashed(template | {"spec": _away_from(template["spec"], excluded_nodes)})
+
+
 def server_template(
     run: RunIdentity, model: Model, models: Volume, server: Server, defaults: FrozenDefaults
 ) -> Manifest:
@@ -101,11 +109,28 @@ def server_template(
     }
     if server.resource_claims:
         template["spec"]["resourceClaims"] = server.resource_claims
-    template = apply_overrides(template, merge(defaults.server, server.pod))
+    return _hashed(apply_overrides(template, merge(defaults.server, server.pod)))
+
+
+def _hashed(template: Manifest) -> Manifest:
     annotations = template["metadata"]["annotations"] | {
         api_names.ANNOTATION_TEMPLATE_HASH: content_hash(template)
     }
     return template | {"metadata": template["metadata"] | {"annotations": annotations}}
+
+
+def _away_from(pod: Manifest, nodes: tuple[str, ...]) -> Manifest:
+    """The pod's spec with its node affinity narrowed: every term of it, for they are alternatives."""
+    elsewhere = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": sorted(nodes)}
+    affinity = pod.get("affinity") or {}
+    node_affinity = affinity.get("nodeAffinity") or {}
+    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [
+        term | {"matchExpressions": [*term.get("matchExpressions", []), elsewhere]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    narrowed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return pod | {"affinity": affinity | {"nodeAffinity": node_affinity | narrowed}}
 
 
 def template_hash(template: Manifest) -> str:

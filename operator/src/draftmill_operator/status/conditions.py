@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase, Plan
+from draftmill_operator.decide.paused import problem_of
 from draftmill_operator.decide.types import Decision
 from draftmill_operator.observe.types import Problem
 from draftmill_operator.run import Run
@@ -28,7 +29,12 @@ def conditions(
     run: Run, decision: Decision, plan: Plan | None, servers: ServerCount, now: str
 ) -> list[Condition]:
     """The conditions after this pass, in a fixed order; a transition time moves only with its status."""
-    stated = [_planned(decision, plan), _servers_ready(run, decision, servers), _progressing(decision)]
+    stated = [
+        _planned(decision, plan),
+        _servers_ready(run, decision, servers),
+        _progressing(decision),
+        _paused(decision),
+    ]
     if decision.completed is not None:
         message = f"{decision.completed.progress.done} records"
         reason = "CapReached" if decision.completed.cap_reached else "Finished"
@@ -68,7 +74,7 @@ def _servers_ready(run: Run, decision: Decision, servers: ServerCount) -> _State
     kind, problem = ConditionType.SERVERS_READY, servers.problem
     if run.spec.server is None:
         return kind, ConditionStatus.TRUE, "GivenEndpoints", "the run uses servers that exist already"
-    if not decision.wanted.servers:
+    if not (decision.wanted.servers or decision.wanted.keep_servers):
         reason = NOT_STARTED if decision.phase in _BEFORE_SERVERS else RELEASED
         return kind, ConditionStatus.FALSE, reason, "the run holds no servers"
     count = f"{servers.ready} of {servers.wanted} servers are ready"
@@ -89,3 +95,11 @@ def _progressing(decision: Decision) -> _Stated:
     if decision.problem is not None:
         return kind, ConditionStatus.FALSE, decision.problem.reason, decision.problem.message
     return kind, ConditionStatus.TRUE, decision.phase.value, ""
+
+
+def _paused(decision: Decision) -> _Stated:
+    kind, pause = ConditionType.PAUSED, decision.facts.pause if decision.facts is not None else None
+    if pause is None or decision.failed is not None:
+        return kind, ConditionStatus.FALSE, "NotPaused", ""
+    problem = problem_of(pause)
+    return kind, ConditionStatus.TRUE, problem.reason, problem.message

@@ -11,9 +11,11 @@ from draftmill_api.v1alpha1.status import (
     Condition,
     ConditionStatus,
     ConditionType,
+    Phase,
     SynthRunStatus,
 )
-from draftmill_operator.decide.generating import WORKER_RESTARTING
+from draftmill_operator.decide.starting import WORKER_RESTARTING
+from draftmill_operator.decide.suspended import SUSPENDED
 
 
 class EventType(StrEnum):
@@ -37,7 +39,7 @@ _TOLD = (ConditionType.PLANNED, ConditionType.SERVERS_READY, ConditionType.COMPL
 
 def events_between(old: SynthRunStatus, new: SynthRunStatus) -> tuple[Event, ...]:
     """What happened between two statuses, in the order in which it is told."""
-    return (*_became_true(old, new), *_attempts(old, new), *_problems(old, new))
+    return (*_became_true(old, new), *_turns(old, new), *_attempts(old, new), *_problems(old, new))
 
 
 def _became_true(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
@@ -48,17 +50,40 @@ def _became_true(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
 
 
 def _attempts(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
-    before, after = old.attempts or Attempts(), new.attempts or Attempts()
-    if after.last_failed_attempt > before.last_failed_attempt:
-        text = f"attempt {after.last_failed_attempt} failed: {after.last_failure}"
-        yield Event(EventType.WARNING, "AttemptFailed", text)
-    if after.count > before.count:
-        yield Event(EventType.NORMAL, "AttemptStarted", f"attempt {after.count} of the worker")
+    records = {record.worker: record for record in old.attempts}
+    several = len(new.attempts) > 1
+    for after in new.attempts:
+        before = records.get(after.worker, Attempts(worker=after.worker))
+        whose = f"worker {after.worker}" if several else "the worker"
+        if after.last_failed_attempt > before.last_failed_attempt:
+            text = f"attempt {after.last_failed_attempt} of {whose} failed: {after.last_failure}"
+            yield Event(EventType.WARNING, "AttemptFailed", text)
+        if after.count > before.count:
+            yield Event(EventType.NORMAL, "AttemptStarted", f"attempt {after.count} of {whose}")
+
+
+def _turns(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
+    """What people asked for, and when the run goes on after it."""
+    stopped = {Phase.SUSPENDING, Phase.SUSPENDED}
+    if new.phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED:
+        yield Event(EventType.NORMAL, "Suspended", "nothing of the run is left but its files")
+    if old.phase in stopped and new.phase not in stopped:
+        yield Event(EventType.NORMAL, "Resumed", "the run goes on from what is on disk")
+    if old.pause is not None and new.pause is None and new.completion_time is None:
+        yield Event(EventType.NORMAL, "Resumed", "the error policy no longer pauses the run")
+    if old.workers_hash and new.restart_served != old.restart_served:
+        text = f"the workers start anew, as restart {new.restart_served!r} asks"
+        yield Event(EventType.NORMAL, "Restarted", text)
+    known = {node.name for node in old.excluded_nodes}
+    for node in new.excluded_nodes:
+        if node.name not in known:
+            text = f"servers are kept away from node {node.name}, which refused them: {node.reason}"
+            yield Event(EventType.WARNING, "NodeExcluded", text)
 
 
 def _problems(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
     """A problem is told when its reason is new, not when its words change; a lost attempt is told already."""
-    is_news = new.reason not in {"", WORKER_RESTARTING, old.reason}
+    is_news = new.reason not in {"", WORKER_RESTARTING, SUSPENDED, old.reason}
     if new.completion_time is None and is_news:
         yield Event(EventType.WARNING, new.reason, new.message)
     if new.completion_time is not None and old.completion_time is None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.progress import FinishResult, PlanResult, WorkerState, unpacked
-from draftmill_api.v1alpha1.shared import Endpoint
+from draftmill_api.progress import FinishResult, PlanResult, Progress, WorkerState, unpacked
 from draftmill_api.v1alpha1.status import (
     DatasetPlan,
     DatasetProgress,
@@ -21,25 +19,29 @@ from draftmill_api.v1alpha1.status import (
     SynthRunStatus,
 )
 from draftmill_operator.decide.ended import terminal_condition
-from draftmill_operator.decide.types import Decision
-from draftmill_operator.observe.types import Observed, ObservedJob
+from draftmill_operator.decide.facts import Facts
+from draftmill_operator.decide.starting import server_problem
+from draftmill_operator.decide.types import Decision, Situation, Worker
+from draftmill_operator.observe.types import Observed
 from draftmill_operator.run import Run
 from draftmill_operator.status.conditions import ServerCount, conditions
+from draftmill_operator.status.together import datasets_together, failures_together, progress_together
 
-_BEFORE_WORK: Final = {WorkerState.WAITING, WorkerState.PREFLIGHT}
+BEFORE_WORK: Final = {WorkerState.WAITING, WorkerState.PREFLIGHT}
 CAP_REACHED: Final = "CapReached"
 
 
-def summarise(
-    run: Run, seen: Observed, decision: Decision, endpoints: tuple[Endpoint, ...], now: datetime
-) -> SynthRunStatus:
+def summarise(situation: Situation, decision: Decision) -> SynthRunStatus:
     """The status after this pass; an ended run keeps what it ended with."""
+    run, seen = situation.run, situation.seen
+    servers = _count_servers(situation, decision)
     if terminal_condition(run.status) is not None:
-        return run.status.model_copy(update={"observed_generation": run.generation})
-    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        update = {"observed_generation": run.generation, "servers": _servers(run, decision, servers)}
+        return run.status.model_copy(update=update)
+    time = situation.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    facts = decision.facts or situation.facts
     plan = _plan(run, decision.plan) if decision.plan is not None else run.status.plan
-    servers = _count_servers(run, seen, decision, endpoints)
-    problem = decision.failed or decision.problem
+    problem = decision.failed or decision.problem or decision.warning
     over = decision.completed is not None or decision.failed is not None
     return run.status.model_copy(
         update={
@@ -49,32 +51,50 @@ def summarise(
             "message": (problem.message if problem is not None else _waiting_for(seen))[:4096],
             "conditions": conditions(run, decision, plan, servers, time),
             "plan": plan,
-            "progress": _progress(run, seen, decision),
-            "datasets": _datasets(run, seen, decision),
+            "progress": _progress(situation, decision),
+            "datasets": _datasets(situation, decision),
             "servers": _servers(run, decision, servers),
             "output": _output(run, plan, decision.completed),
-            "failures": _failures(run, seen, decision),
-            "attempts": decision.attempts or run.status.attempts,
-            "config_hash": seen.progress.config_hash if seen.progress is not None else run.status.config_hash,
-            # A run that waits for the administrator may still be edited: it has not started.
-            "start_time": run.status.start_time or (None if decision.phase is Phase.PENDING else time),
+            "failures": _failures(situation, decision),
+            "attempts": list(facts.attempts) if _has_attempts(facts) else run.status.attempts,
+            "workers_hash": facts.workers_hash,
+            "restart_served": facts.restart_served,
+            "clock": facts.clock,
+            "pause": facts.pause,
+            "excluded_nodes": list(facts.excluded_nodes),
+            "config_hash": _config_hash(situation),
+            "start_time": run.status.start_time or (time if _has_started(decision) else None),
             "completion_time": time if over else None,
         }
     )
 
 
+def _has_started(decision: Decision) -> bool:
+    """A run that waits for the administrator, or was created suspended, may still be edited."""
+    return decision.phase not in {Phase.PENDING, Phase.SUSPENDED}
+
+
+def _has_attempts(facts: Facts) -> bool:
+    return any(record.count for record in facts.attempts)
+
+
 def _reason(decision: Decision) -> str:
     if decision.completed is not None and decision.completed.cap_reached:
         return CAP_REACHED
-    problem = decision.failed or decision.problem
+    problem = decision.failed or decision.problem or decision.warning
     return problem.reason if problem is not None else ""
 
 
 def _waiting_for(seen: Observed) -> str:
-    """What the worker waits for before it is at work, in its own words."""
-    if seen.progress is None or seen.progress.state not in _BEFORE_WORK:
-        return ""
-    return seen.progress.message
+    """What a worker waits for before it is at work, in its own words."""
+    waiting = (answer for answer in seen.progress.values() if answer.state in BEFORE_WORK)
+    return next((answer.message for answer in waiting if answer.message), "")
+
+
+def _config_hash(situation: Situation) -> str:
+    """What all workers that can be heard have in force; while they differ, what they had before."""
+    hashes = {answer.config_hash for answer in situation.seen.progress.values()}
+    return hashes.pop() if len(hashes) == 1 else situation.run.status.config_hash
 
 
 def _plan(run: Run, result: PlanResult) -> Plan:
@@ -99,37 +119,56 @@ def _plan(run: Run, result: PlanResult) -> Plan:
     )
 
 
-def _count_servers(
-    run: Run, seen: Observed, decision: Decision, endpoints: tuple[Endpoint, ...]
-) -> ServerCount:
-    wanted = run.spec.server.replicas if run.spec.server is not None and decision.wanted.servers else 0
+def _count_servers(situation: Situation, decision: Decision) -> ServerCount:
+    server, wanted = situation.spec.server, decision.wanted
+    holds = server is not None and (wanted.servers or wanted.keep_servers)
     return ServerCount(
-        ready=len(endpoints) if wanted else 0, wanted=wanted, problem=seen.servers.current_problem
+        ready=len(situation.endpoints) if holds else 0,
+        wanted=server.replicas if server is not None and holds else 0,
+        problem=server_problem(situation),
     )
 
 
 def _servers(run: Run, decision: Decision, count: ServerCount) -> Servers | None:
-    if run.spec.server is None or not decision.wanted.servers:
+    if run.spec.server is None or not (decision.wanted.servers or decision.wanted.keep_servers):
         return None
     return Servers(ready=count.ready, wanted=count.wanted, summary=f"{count.ready}/{count.wanted}")
 
 
-def _progress(run: Run, seen: Observed, decision: Decision) -> RunProgress | None:
-    """Counts of the finish, of the worker's last words, or of its last answer; rates only while Running."""
+def _progress(situation: Situation, decision: Decision) -> RunProgress | None:
+    """Counts of the finish, or of all workers together; rates only while Running.
+
+    While a worker has not said anything yet, the counts stay as they were: they do not fall.
+    """
     if decision.completed is not None:
         return _at_rest(decision.completed.progress)
-    job = seen.attempt
+    recorded = situation.run.status.progress
+    parts = [_of_worker(situation, worker) for worker in situation.workers]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return _at_rest(recorded) if recorded is not None else None
+    together = progress_together(known)
+    if recorded is not None and together.done < recorded.done and not _all_heard(situation):
+        return _at_rest(recorded)
+    return together if decision.phase is Phase.RUNNING else _at_rest(together)
+
+
+def _all_heard(situation: Situation) -> bool:
+    return all(worker.index in situation.seen.progress for worker in situation.workers)
+
+
+def _of_worker(situation: Situation, worker: Worker) -> RunProgress | None:
+    """The worker's last words, its answer, or what it said in an earlier attempt."""
+    job = worker.job
     if job is not None and job.message is not None and job.message.worker is not None:
         return _at_rest(job.message.worker.progress)
-    if seen.progress is None or seen.progress.state in _BEFORE_WORK:
-        return _at_rest(run.status.progress) if run.status.progress is not None else None
-    if decision.phase is not Phase.RUNNING or not _has_living_pod(job):
-        return _at_rest(seen.progress.progress)
-    return seen.progress.progress
-
-
-def _has_living_pod(job: ObservedJob | None) -> bool:
-    return job is not None and bool(job.live_pods)
+    answer = situation.seen.progress.get(worker.index)
+    if answer is None or answer.state in BEFORE_WORK:
+        answer = situation.seen.known.get(f"{worker.index}/{len(situation.workers)}")
+        if answer is None or answer.state in BEFORE_WORK:
+            return None
+        return _at_rest(answer.progress)
+    return answer.progress if job is not None and job.live_pods else _at_rest(answer.progress)
 
 
 def _at_rest(progress: RunProgress) -> RunProgress:
@@ -139,22 +178,37 @@ def _at_rest(progress: RunProgress) -> RunProgress:
     )
 
 
-def _datasets(run: Run, seen: Observed, decision: Decision) -> list[DatasetProgress]:
+def _datasets(situation: Situation, decision: Decision) -> list[DatasetProgress]:
     if decision.completed is not None and decision.completed.dataset_counts:
-        names = [dataset.name for dataset in run.spec.datasets]
+        names = [dataset.name for dataset in situation.spec.datasets]
         counted = zip(names, decision.completed.dataset_counts, strict=True)
         return [unpacked(name, numbers) for name, numbers in counted]
-    if seen.progress is None or seen.progress.state in _BEFORE_WORK:
-        return run.status.datasets
-    return seen.progress.datasets
+    answers = _answers_at_work(situation)
+    if answers is None:
+        return situation.run.status.datasets
+    return datasets_together([answer.datasets for answer in answers])
 
 
-def _failures(run: Run, seen: Observed, decision: Decision) -> list[Failure]:
+def _failures(situation: Situation, decision: Decision) -> list[Failure]:
     if decision.completed is not None:
         return list(decision.completed.failures)
-    if seen.progress is not None and seen.progress.state not in _BEFORE_WORK:
-        return list(seen.progress.failures)
-    return list(run.status.failures)
+    answers = _answers_at_work(situation)
+    if answers is None:
+        return list(situation.run.status.failures)
+    return failures_together([answer.failures for answer in answers])
+
+
+def _answers_at_work(situation: Situation) -> list[Progress] | None:
+    """What each worker said last while it was at work; None if one of them never was."""
+    found = []
+    for worker in situation.workers:
+        answer = situation.seen.progress.get(worker.index)
+        if answer is None or answer.state in BEFORE_WORK:
+            answer = situation.seen.known.get(f"{worker.index}/{len(situation.workers)}")
+        if answer is None or answer.state in BEFORE_WORK:
+            return None
+        found.append(answer)
+    return found
 
 
 def _output(run: Run, plan: Plan | None, finish: FinishResult | None) -> RunOutput | None:

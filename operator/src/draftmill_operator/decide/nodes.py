@@ -1,0 +1,99 @@
+"""Nodes that refuse the run's server pods: they would be asked again and again, many times a second."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from datetime import timedelta
+
+from draftmill_api.v1alpha1.status import ExcludedNode
+from draftmill_operator.decide.facts import Facts
+from draftmill_operator.decide.types import Situation
+from draftmill_operator.observe.pods import parse_time
+from draftmill_operator.observe.types import ObservedPod, Problem
+
+NODE_REJECTS = "NodeRejects"
+REJECTIONS = 3
+"""Pods that a node has to refuse before the run's servers are kept away from it."""
+EXCLUDED_FOR = timedelta(minutes=10)
+"""After so long a node is tried again, if no server is ready elsewhere."""
+_MOST_NODES = 16
+
+
+def with_exclusions(situation: Situation, facts: Facts) -> Facts:
+    """The facts with newly excluded nodes, and without those that may be tried again.
+
+    Keeping away from a node is a new pod template, which replaces every server: it is done only while none
+    is ready. Before that, `servers_held` asks for no more of them.
+    """
+    if situation.endpoints:
+        return facts
+    kept = [node for node in facts.excluded_nodes if _left(situation, node) > 0]
+    known = {node.name for node in kept}
+    since = situation.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    new = [
+        ExcludedNode(name=name, reason=(pods[-1].problem or _UNNAMED).reason[:128], since=since)
+        for name, pods in sorted(_refusing(situation).items())
+        if name not in known
+    ]
+    return replace(facts, excluded_nodes=tuple([*kept, *new][-_MOST_NODES:]))
+
+
+def next_try(situation: Situation, facts: Facts) -> float | None:
+    """Seconds until an excluded node may be tried again, which matters while no server is ready."""
+    if situation.endpoints:
+        return None
+    return min((_left(situation, node) for node in facts.excluded_nodes), default=None)
+
+
+def servers_held(situation: Situation) -> int | None:
+    """So many servers and no more, while a node refuses further ones and others are at work."""
+    refusing = set(_refusing(situation)) - {node.name for node in situation.facts.excluded_nodes}
+    if not refusing or not situation.endpoints or situation.spec.server is None:
+        return None
+    return min(len(situation.endpoints), situation.spec.server.replicas)
+
+
+def rejection_problem(situation: Situation) -> Problem | None:
+    """Which nodes refuse the run's servers, and what is said of the others."""
+    excluded = {node.name: node.reason for node in situation.facts.excluded_nodes}
+    for name, pods in _refusing(situation).items():
+        said = pods[-1].problem or _UNNAMED
+        excluded[name] = f"{said.reason}: {said.message}"
+    if not excluded:
+        return None
+    nodes = "; ".join(f"node {name} refused server pods ({reason})" for name, reason in excluded.items())
+    waiting = next(
+        (pod.problem for pod in situation.seen.servers.pods if not pod.ended and pod.problem), None
+    )
+    others = f"; elsewhere: {waiting.message}" if waiting is not None else ""
+    return Problem(NODE_REJECTS, f"{nodes}, so they are kept away from it for a while{others}")
+
+
+def rejected_to_clean(situation: Situation) -> tuple[ObservedPod, ...]:
+    """Refused pods beyond the few that show what is wrong; none is needed once that is recorded."""
+    recorded = {node.name for node in situation.facts.excluded_nodes}
+    found: list[ObservedPod] = []
+    for node, pods in _rejected(situation).items():
+        found += pods if node in recorded else pods[:-REJECTIONS]
+    return tuple(pod for pod in found if not pod.deleting)
+
+
+_UNNAMED = Problem("PodRejected", "the node gave no reason")
+
+
+def _rejected(situation: Situation) -> dict[str, list[ObservedPod]]:
+    """Refused server pods by node, oldest first."""
+    by_node: dict[str, list[ObservedPod]] = defaultdict(list)
+    for pod in sorted(situation.seen.servers.pods, key=lambda pod: pod.created):
+        if pod.rejected and pod.node:
+            by_node[pod.node].append(pod)
+    return by_node
+
+
+def _refusing(situation: Situation) -> dict[str, list[ObservedPod]]:
+    return {node: pods for node, pods in _rejected(situation).items() if len(pods) >= REJECTIONS}
+
+
+def _left(situation: Situation, node: ExcludedNode) -> float:
+    return max(0.0, (parse_time(node.since) + EXCLUDED_FOR - situation.now).total_seconds())

@@ -1,0 +1,74 @@
+"""Paused by the error policy: the workers wait; after a while they and the servers go, and the run waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from draftmill_api.base import seconds
+from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.v1alpha1.status import Pause, Phase
+from draftmill_operator.decide.types import Decision, Situation, Wanted
+from draftmill_operator.observe.pods import parse_time
+from draftmill_operator.observe.types import Problem
+
+ERROR_POLICY = "ErrorPolicyTripped"
+_FREED = "; its workers and servers were removed meanwhile"
+
+
+def paused_without_servers(situation: Situation) -> Decision | None:
+    """A paused run whose servers were freed waits for a higher policy or another resumeToken."""
+    pause = situation.facts.pause
+    if pause is None or not pause.freed:
+        return None
+    if _may_go_on(situation, pause):
+        facts = replace(situation.facts, pause=None)
+        return Decision(Phase.STARTING, Wanted(config=True), facts=facts, requeue_after=0)
+    return Decision(Phase.PAUSED, Wanted(config=True), problem=problem_of(pause))
+
+
+def paused(situation: Situation, wanted: Wanted) -> Decision | None:
+    """All workers that have work left say that they have paused; `wanted` is what they and servers are."""
+    answers = _answers(situation)
+    if not answers or any(answer.state is not WorkerState.PAUSED for answer in answers):
+        return None
+    pause = situation.facts.pause or _pause(situation, answers)
+    free_after = situation.spec.generation.on_pause.free_servers_after
+    over = parse_time(pause.since) + timedelta(seconds=seconds(free_after))
+    wait = (over - situation.now).total_seconds()
+    if wait > 0:
+        facts = replace(situation.facts, pause=pause)
+        return Decision(Phase.PAUSED, wanted, problem=problem_of(pause), facts=facts, requeue_after=wait)
+    pause = pause.model_copy(update={"freed": True})
+    facts = replace(situation.facts, pause=pause)
+    return Decision(Phase.PAUSED, Wanted(config=True), problem=problem_of(pause), facts=facts)
+
+
+def problem_of(pause: Pause) -> Problem:
+    """Why the run does not go on."""
+    return Problem(ERROR_POLICY, pause.message[:900] + (_FREED if pause.freed else ""))
+
+
+def _answers(situation: Situation) -> list[Progress] | None:
+    """What each worker with work left says; None if one of them cannot be heard."""
+    progress = situation.seen.progress
+    open_workers = [worker for worker in situation.workers if not worker.record.succeeded]
+    if any(worker.living is None or worker.index not in progress for worker in open_workers):
+        return None
+    return [progress[worker.index] for worker in open_workers]
+
+
+def _pause(situation: Situation, answers: list[Progress]) -> Pause:
+    worst = max(answers, key=lambda answer: answer.recent_errors)
+    return Pause(
+        since=situation.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        message=worst.message[:1024],
+        recent_errors=worst.recent_errors,
+        resume_token=situation.spec.resume_token or "",
+    )
+
+
+def _may_go_on(situation: Situation, pause: Pause) -> bool:
+    policy = situation.spec.generation.error_policy
+    raised = pause.recent_errors * 100 <= policy.pause_percent * policy.window
+    return raised or (situation.spec.resume_token or "") != pause.resume_token
