@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,12 +16,10 @@ import (
 )
 
 const (
-	cgroupMount = "/sys/fs/cgroup"
-	cgroupGrace = 10 * time.Second
-	// All pods together are one group, which by default would get no more time than any single busy process
-	// beside it: model servers would starve. The weight is the shares as the kubelet converts them.
-	podsShares = "8192"
-	podsWeight = "313"
+	cgroupMount   = "/sys/fs/cgroup"
+	cgroupGrace   = 10 * time.Second
+	defaultShares = 1024
+	defaultWeight = 100
 )
 
 // neededControllers are those without which the kubelet does not start.
@@ -80,7 +79,7 @@ func createCgroups(name string) error {
 			}
 		}
 	}
-	return os.WriteFile(filepath.Join(cgroupMount, "cpu", name, "cpu.shares"), []byte(podsShares), 0o644)
+	return writeShares(filepath.Join(cgroupMount, "cpu", name, "cpu.shares"), defaultShares)
 }
 
 func createUnified(name string) error {
@@ -100,7 +99,14 @@ func createUnified(name string) error {
 			}
 		}
 	}
-	return os.WriteFile(filepath.Join(group, "cpu.weight"), []byte(podsWeight), 0o644)
+	return writeShares(filepath.Join(group, "cpu.weight"), defaultWeight)
+}
+
+// writeShares gives the pods' group a share for each CPU, as the kubelet does below it: with one share all pods
+// together would get what any single busy process gets, with many more the control plane beside them starves.
+func writeShares(file string, share int) error {
+	shares := min(runtime.NumCPU(), 100) // of the larger weight the kernel takes no more
+	return os.WriteFile(file, []byte(strconv.Itoa(share*shares)), 0o644)
 }
 
 // processesBelow are the processes in the groups of a cluster's pods, as numbered where it is called.
