@@ -13,6 +13,7 @@ Status = dict[str, Any]
 
 _PERIOD = 1.0
 _LONGEST_SILENCE = 15 * 60.0
+_LONGEST_ABSENCE = 60.0  # of the API server
 _FINISHED = ("Succeeded", "Failed")
 
 
@@ -20,15 +21,13 @@ def follow(kubectl: Kubectl, name: str) -> Status:
     """Shows a SynthRun until it has Succeeded, and returns its status.
 
     Raises:
-        DevError: It failed, vanished, or nothing about it changed for a quarter of an hour.
+        DevError: It failed, vanished, nothing about it changed for a quarter of an hour, or the API server
+            gave no answer for a minute.
     """
     with console.step(f"SynthRun {name}") as step:
         shown, since = "", time.monotonic()
         while True:
-            run = kubectl.get("synthrun", name)
-            if run is None:
-                raise DevError(f"SynthRun {name} was deleted while the demo was watching it.")
-            status = run.get("status", {})
+            status = _status(kubectl, name)
             line = describe(status)
             if line != shown:
                 shown, since = line, time.monotonic()
@@ -43,7 +42,23 @@ def follow(kubectl: Kubectl, name: str) -> Status:
         if status["phase"] == "Failed":
             reason, message = status.get("reason", ""), status.get("message", "")
             raise DevError(f"The run failed: {reason}: {message}\n{_look_further(kubectl, name)}")
-    return dict(status)
+    return status
+
+
+def _status(kubectl: Kubectl, name: str) -> Status:
+    """The run's status; an API server that a busy machine starves is asked again."""
+    since = time.monotonic()
+    while True:
+        try:
+            run = kubectl.get("synthrun", name)
+        except DevError:
+            if time.monotonic() - since > _LONGEST_ABSENCE:
+                raise
+            time.sleep(_PERIOD)
+            continue
+        if run is None:
+            raise DevError(f"SynthRun {name} was deleted while the demo was watching it.")
+        return dict(run.get("status", {}))
 
 
 def describe(status: Status) -> str:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from draftmill_dev.demo import view
 from draftmill_dev.demo.run import last_line
 from draftmill_dev.demo.view import describe
+from draftmill_dev.errors import DevError
+from draftmill_dev.kubectl import Kubectl
+
+FAILS_ONCE = """#!/bin/sh
+cd "$(dirname "$0")"
+[ -e asked ] && exec echo '{"status": {"phase": "Succeeded"}}'
+touch asked
+echo 'net/http: TLS handshake timeout' >&2
+exit 1
+"""
 
 
 @pytest.mark.parametrize(
@@ -38,3 +50,25 @@ def test_the_demo_ends_with_phase_and_counts() -> None:
     status = {"phase": "Succeeded", "progress": {"done": 200, "total": 200}}
 
     assert last_line(status) == "SynthRun demo Succeeded 200/200"
+
+
+def test_an_api_server_that_does_not_answer_once_does_not_end_the_demo(kubectl: Kubectl) -> None:
+    assert view.follow(kubectl, "demo") == {"phase": "Succeeded"}
+
+
+def test_an_api_server_that_stays_away_ends_it_with_its_own_words(
+    kubectl: Kubectl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "_LONGEST_ABSENCE", 0.0)
+
+    with pytest.raises(DevError, match="TLS handshake timeout"):
+        view.follow(kubectl, "demo")
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path) -> Kubectl:
+    """A kubectl that fails the first time."""
+    program = tmp_path / "kubectl"
+    program.write_text(FAILS_ONCE)
+    program.chmod(0o755)
+    return Kubectl(program, program, None, "default")
