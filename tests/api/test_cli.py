@@ -69,6 +69,47 @@ def draftmill(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
 
 
+@pytest.mark.parametrize(
+    ("command", "before", "phase", "after"),
+    [
+        ("suspend", {}, "Running", {"suspend": True}),
+        ("resume", {"suspend": True}, "Suspended", {"suspend": False}),
+        ("resume", {}, "Paused", {"suspend": False, "resumeToken": re.compile(r"20\d\d-.*Z")}),
+        ("restart", {}, "Running", {"restart": re.compile(r"20\d\d-.*Z")}),
+    ],
+)
+@pytest.mark.usefixtures("draftmill")
+def test_a_run_is_stopped_and_sent_on(
+    command: str, before: dict[str, Any], phase: str, after: dict[str, Any], runs: Runs
+) -> None:
+    runs.create("turned", phase=phase)
+    runs.kube.patch_run("turned", {"spec": before})
+
+    assert main([command, "turned", "-n", NAMESPACE]) == 0
+
+    spec = (runs.kube.run("turned") or {})["spec"]
+    for field, value in after.items():
+        assert value.fullmatch(spec[field]) if isinstance(value, re.Pattern) else spec[field] == value
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("suspend", "is Succeeded: it holds nothing"),
+        ("resume", "is Succeeded: there is nothing to resume"),
+        ("restart", "is Succeeded: a Failed run is run again by `draftmill retry over`"),
+    ],
+)
+def test_an_ended_run_is_not_turned_and_the_sentence_says_why(
+    command: str, words: str, runs: Runs, draftmill: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs.create("over", phase="Succeeded", completionTime="2026-01-01T00:00:00Z")
+
+    assert main([command, "over", "-n", NAMESPACE]) == 1
+
+    assert words in capsys.readouterr().err
+
+
 def test_get_prints_the_columns_of_the_crd(
     runs: Runs, draftmill: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

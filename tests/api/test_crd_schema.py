@@ -76,7 +76,11 @@ def test_defaults_are_filled_in_by_the_api_server(api: kube.Kube) -> None:
         "connectTimeout": "10s",
         "stallTimeout": "600s",
         "retries": 3,
+        "errorPolicy": {"warnPercent": 2, "pausePercent": 5, "window": 500},
+        "onPause": {"freeServersAfter": "15m"},
+        "workers": 1,
     }
+    assert (spec["suspend"], spec["backoffLimit"]) == (False, 6)
     assert spec["sampling"] == {
         "temperature": "1.0",
         "topP": "1.0",

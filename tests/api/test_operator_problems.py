@@ -51,7 +51,7 @@ def test_a_pod_that_cannot_be_scheduled(bed: Bed) -> None:
     run.set_status(run.pod("server"), conditions=[unschedulable])
     condition = bed.wait_condition("scheduled", "ServersReady", "False", "Unschedulable")
     assert words in condition["message"]
-    assert bed.kube.status("scheduled")["message"] == words
+    assert bed.kube.status("scheduled")["message"] == f"{words} (no node has GPUs)"
 
 
 def test_a_server_that_crashes_again_and_again(bed: Bed) -> None:

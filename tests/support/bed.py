@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +41,7 @@ class Bed:
         data: Folder of this machine that the claim `data` is bound to.
         server_image: Image of the CPU model server.
         audit_log: The API server's audit log.
+        upgrade: Upgrades the release: the values that it was installed with, and these over them.
     """
 
     kube: Kube
@@ -48,6 +49,7 @@ class Bed:
     data: Path
     server_image: str
     audit_log: Path
+    upgrade: Callable[[Manifest], None]
 
     def create_run(self, name: str, *, datasets: list[Manifest], **spec: Any) -> str:
         """Creates a SynthRun of the small model, whose output is `runs/<name>` of the data volume."""

@@ -13,7 +13,8 @@ POD_ROLES = ("plan", "server", "worker", "finish")
 _DESCRIPTION = """\
 Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
 
-On a cluster:             get, status, watch, logs, retry   (also as `kubectl draftmill ...`)
+On a cluster:             get, status, watch, logs, suspend, resume, restart, retry
+                          (also as `kubectl draftmill ...`)
 On files:                 sample, check
 Without any Kubernetes:   plan, generate, finish --config job.yaml
 """
@@ -122,6 +123,25 @@ COMMANDS = (
         _check,
         "Re-read an output folder as the finish step does. Exit code: 0 when all is well, 1 when not.",
         extra="jobs",
+    ),
+    Command(
+        "suspend",
+        "stop a run and free what it holds",
+        _one_run,
+        "Stop a run: its workers and servers go, its records stay, and `resume` goes on from them.",
+    ),
+    Command(
+        "resume",
+        "let a suspended or paused run go on",
+        _one_run,
+        "Let a suspended run, or one that its error policy has paused, go on from the records on disk.",
+    ),
+    Command(
+        "restart",
+        "start the workers of a run anew",
+        _one_run,
+        "Start the workers of an active run anew, from the records on disk; rows that failed in a way that "
+        "may pass are asked again.",
     ),
     Command(
         "retry",

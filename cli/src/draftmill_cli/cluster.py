@@ -95,6 +95,11 @@ class Cluster:
                 raise CliError(f"SynthRun {self.namespace}/{name} was deleted")
             yield parse_run(event["object"])
 
+    def change(self, name: str, spec: dict[str, Any]) -> None:
+        """Merges a change into a run's spec."""
+        with _in_sentences(name, self.namespace):
+            self._objects().patch_namespaced_custom_object(*self._runs(), name, {"spec": spec})
+
     def replace(self, name: str, manifest: dict[str, Any], uid: str) -> None:
         """Deletes the run with that uid, waits until it is gone, and creates `manifest`.
 

@@ -21,6 +21,8 @@ def room_for(server: Server, nodes: Iterable[_Object], pods: Iterable[_Object]) 
     """
     matching = [node for node in nodes if _matches(node, server)]
     taken = _taken(pods)
+    if not matching:
+        return "no node matches gpuProducts" if server.gpu_products else "no node has GPUs"
     free = [_gpus(node) - taken[node["metadata"]["name"]] for node in matching]
     fitting = sum(count >= server.gpus for count in free)
     kind = "match gpuProducts" if server.gpu_products else "have GPUs"

@@ -49,7 +49,18 @@ def bed(cluster: Cluster) -> Bed:
         data=cluster.volumes / volumes.DATA,
         server_image=built[images.SERVER].reference,
         audit_log=cluster.audit_log,
+        upgrade=lambda more: release.install(kubectl, merged(values, more)),
     )
+
+
+def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Helm values with others over them."""
+    both = {
+        name: merged(values[name], more[name])
+        for name in values.keys() & more.keys()
+        if isinstance(more[name], dict)
+    }
+    return values | more | both
 
 
 @pytest.fixture(scope="module")

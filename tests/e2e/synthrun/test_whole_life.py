@@ -1,0 +1,209 @@
+"""One run lives through everything that its owner and its cluster may do to it, and loses nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from draftmill_api.jobconfig import config_hash
+from tests.support.bed import Bed
+from tests.support.records_on_disk import lines
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+
+ROWS, TOO_LONG = 400, range(300, 330)
+"""Rows of the dataset, and those of them whose prompt is longer than the server's context."""
+SERVER_START = 600.0  # seconds; a model server starts in one, but not while others use the cores
+LIVE = 10.0  # seconds from an edit to the generator that works with it
+POLICY = {"warnPercent": 2, "pausePercent": 4, "window": 50}
+
+
+class Life:
+    """What is done to one run."""
+
+    def __init__(self, bed: Bed, name: str) -> None:
+        self._bed = bed
+        self._kube = bed.kube
+        self.name = name
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self._kube.status(self.name)
+
+    def edit(self, **spec: Any) -> None:
+        self._kube.patch_run(self.name, {"spec": spec})
+
+    def wait_for_records(self, more: int = 3) -> None:
+        before = self._bed.records_written(self.name)
+        until(
+            lambda: self._bed.records_written(self.name) >= before + more,
+            SERVER_START,
+            lambda: f"{more} more records: {json.dumps(self.status, indent=1)}",
+        )
+
+    def wait(self, phase: str, within: float = SERVER_START) -> dict[str, Any]:
+        return self._kube.wait_phase(self.name, phase, within=within)
+
+    def wait_servers(self, summary: str) -> None:
+        self._kube.wait(
+            self.name, lambda s: s.get("servers", {}).get("summary") == summary, SERVER_START, summary
+        )
+
+    def set_concurrency(self, value: int) -> None:
+        """Edits it while the generator works, which has it in force within seconds."""
+        self.edit(generation={"concurrency": value})
+        self._kube.wait(
+            self.name, lambda s: s["configHash"] == self._written_hash(value), LIVE, "the config in force"
+        )
+
+    def suspend_and_resume(self) -> None:
+        self.edit(suspend=True)
+        self.wait("Suspended", within=180)
+        left = self._kube.core.list_namespaced_pod(
+            self._kube.namespace, label_selector=f"draftmill.dev/run={self.name}"
+        ).items
+        assert [pod.metadata.name for pod in left if pod.status.phase not in {"Succeeded", "Failed"}] == []
+        self.edit(suspend=False)
+        self.wait_for_records()
+
+    def scale_servers_up_and_down(self) -> None:
+        self.edit(server={"replicas": 2})
+        self.wait_servers("2/2")
+        servers = {pod.metadata.name for pod in self._kube.pods(self.name, "server")}
+        until(lambda: servers <= self._answering(), 240, f"answers of {servers}")
+        self.edit(server={"replicas": 1})
+        self.wait_servers("1/1")
+        self.wait_for_records()
+
+    def use_three_workers(self) -> None:
+        self.edit(generation={"workers": 3, "concurrency": 3})
+        until(
+            lambda: len(list(self._bed.output(self.name).glob("*/raw_responses-[012].jsonl"))) == 3,
+            180,
+            lambda: f"three part files: {self.status}",
+        )
+        assert len(self._kube.pods(self.name, "worker")) == 3
+        self.wait_for_records()
+
+    def lose_the_server(self) -> None:
+        (pod,) = self._kube.pods(self.name, "server")
+        self._kube.core.delete_namespaced_pod(pod.metadata.name, self._kube.namespace)
+        until(
+            lambda: (
+                [each.metadata.uid for each in self._kube.pods(self.name, "server")]
+                not in ([], [pod.metadata.uid])
+            ),
+            120,
+            "another server pod",
+        )
+        self.wait_for_records()
+
+    def lose_a_worker_while_no_node_takes_pods(self) -> None:
+        (node,) = self._kube.core.list_node().items
+        self._kube.core.patch_node(node.metadata.name, {"spec": {"unschedulable": True}})
+        self._kube.kill(self._kube.running_pod(self.name, "worker"))
+        self._kube.wait(self.name, lambda s: "unschedulable" in s.get("message", ""), 60, "cordoned node")
+        self._kube.core.patch_node(node.metadata.name, {"spec": {"unschedulable": None}})
+        self._kube.wait(self.name, lambda s: not s.get("reason"), 120, "work after the cordon")
+        self.wait_for_records()
+
+    def lose_the_operator(self) -> None:
+        self._kube.kill(self._bed.operator_pod())
+        self.wait_for_records()
+
+    def live_through_an_upgrade(self) -> None:
+        before = self._pods()
+        self._bed.upgrade({"podDefaults": {"job": {"env": [{"name": "NEW_DEFAULT", "value": "1"}]}}})
+        self.wait_for_records(10)
+        assert self._pods() == before, "an upgrade replaces no pod of a run that is under way"
+
+    def trip_the_error_policy_and_raise_it(self) -> None:
+        status = self.wait("Paused")
+        assert status["reason"] == "ErrorPolicyTripped"
+        self.edit(generation={"errorPolicy": {"pausePercent": 100}})
+        self._kube.wait(self.name, lambda s: s.get("phase") != "Paused", LIVE, "resumed")
+
+    def _pods(self) -> set[str]:
+        roles = ("server", "worker")
+        return {pod.metadata.uid for role in roles for pod in self._kube.pods(self.name, role)}
+
+    def _answering(self) -> set[str]:
+        return {record["server"] for record in lines_so_far(self._bed, self.name)}
+
+    def _written_hash(self, concurrency: int) -> str:
+        """Hash of the job config once it has this concurrency."""
+        selector = f"draftmill.dev/run={self.name},draftmill.dev/role=config"
+        (found,) = self._kube.core.list_namespaced_config_map(
+            self._kube.namespace, label_selector=selector
+        ).items
+        text = found.data["job.yaml"]
+        return config_hash(text) if json.loads(text)["generation"]["concurrency"] == concurrency else ""
+
+
+def lines_so_far(bed: Bed, run: str) -> Iterator[dict[str, Any]]:
+    """Whole records of a run that is being written."""
+    for file in bed.output(run).glob("*/raw_responses*.jsonl"):
+        text, _, _ = file.read_text().rpartition("\n")
+        yield from map(json.loads, text.splitlines())
+
+
+@pytest.fixture
+def prompts(bed: Bed) -> str:
+    path = bed.data / "prompts" / "life.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        for number in range(ROWS):
+            words = "one more word and " * 800 if number in TOO_LONG else ""
+            file.write(json.dumps({"prompt": f"{words}What is {number} times {number + 7}?"}) + "\n")
+    return str(path.relative_to(bed.data))
+
+
+def test_a_run_lives_through_everything_and_each_row_is_there_once(bed: Bed, prompts: str) -> None:
+    life = Life(
+        bed,
+        bed.create_run(
+            "whole-life",
+            datasets=[bed.dataset("B1", prompts)],
+            server=bed.server(gpus=4),
+            generation={"concurrency": 1, "errorPolicy": POLICY},
+            sampling={"temperature": "0", "maxCompletionTokens": 48},
+        ),
+    )
+    life.wait("Running")
+    for deed in (
+        life.wait_for_records,
+        lambda: life.set_concurrency(2),
+        life.suspend_and_resume,
+        life.scale_servers_up_and_down,
+        life.use_three_workers,
+        life.lose_the_server,
+        life.lose_a_worker_while_no_node_takes_pods,
+        life.lose_the_operator,
+        life.live_through_an_upgrade,
+        life.suspend_and_resume,
+        lambda: life.set_concurrency(24),
+        life.trip_the_error_policy_and_raise_it,
+    ):
+        began = time.monotonic()
+        deed()
+        done = bed.records_written(life.name)
+        print(f"{getattr(deed, '__name__', 'edit'):44} {time.monotonic() - began:6.1f} s, {done} records")
+
+    status = life.wait("Succeeded")
+
+    records, letters = list(lines(bed.output(life.name))), dead_letters(bed, life.name)
+    ids = [record["id"] for record in records] + [letter["id"] for letter in letters]
+    assert len(ids) == len(set(ids)) == ROWS
+    assert len(letters) == len(TOO_LONG)
+    counts = status["progress"]
+    assert (counts["done"], counts["errors"], counts["total"]) == (ROWS - len(TOO_LONG), len(TOO_LONG), ROWS)
+    until(lambda: not bed.kube.pods(life.name, "server"), 60, "the servers are gone")
+
+
+def dead_letters(bed: Bed, run: str) -> list[dict[str, Any]]:
+    return list(lines(bed.output(run), "dead_letter*.jsonl"))
