@@ -18,7 +18,7 @@ from draftmill_api.v1alpha1.status import (
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.run import Run
-from draftmill_operator.status.cadence import progress_interval, worth_writing
+from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
 from draftmill_operator.status.events import events_between
 from draftmill_operator.status.summarise import summarise
 from tests.support.played import finish_message, plan_message, worker_message
@@ -198,6 +198,20 @@ def test_rates_alone_are_not_worth_a_write_and_counts_are() -> None:
     )
     assert not worth_writing(status, after(status, faster))
     assert worth_writing(status, after(status, replace(AT_WORK, progress={0: progress(41)})))
+
+
+def test_the_figures_in_a_warning_are_written_no_more_often_than_counts() -> None:
+    def warned(share: str, done: int, before: SynthRunStatus) -> SynthRunStatus:
+        warning = Problem("ErrorsFrequent", f"{share} % of the last rows failed")
+        seen = replace(AT_WORK, progress={0: progress(done)})
+        return after(before, seen, decision=replace(GENERATING, warning=warning))
+
+    first = warned("2.2", 40, after(planned(), AT_WORK))
+    assert condition(first, "Progressing")[0] == "True"
+    assert not worth_writing(first, warned("2.4", 40, first))
+    later = warned("2.4", 41, first)
+    assert worth_writing(first, later)
+    assert only_progress_differs(first, later)
 
 
 def test_many_running_runs_write_their_progress_less_often() -> None:

@@ -24,9 +24,9 @@ def worth_writing(old: SynthRunStatus, new: SynthRunStatus) -> bool:
 
 
 def only_progress_differs(old: SynthRunStatus, new: SynthRunStatus) -> bool:
-    """Whether nothing but the numbers of progress changed."""
-    kept = {field: getattr(old, field) for field in _PROGRESS_FIELDS}
-    return new.model_copy(update=kept) == old
+    """Whether nothing but the numbers of progress changed; a warning's sentence has such numbers too."""
+    fields = _PROGRESS_FIELDS if old.reason != new.reason else (*_PROGRESS_FIELDS, "message")
+    return new.model_copy(update={field: getattr(old, field) for field in fields}) == old
 
 
 def _counts(progress: RunProgress | None) -> object:
