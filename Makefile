@@ -23,8 +23,8 @@ cluster-status: ## Say whether it runs, and how to use it
 	@$(DEV) cluster-status
 
 ##@ Test
-.PHONY: test test-unit test-api test-e2e test-chaos lint bench bench-generate bench-cluster
-test: venv ## All tests but the chaos ones; starts what they need (needs root)
+.PHONY: test test-unit test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster
+test: venv ## All tests but the two below; starts what they need (needs root)
 	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
 
 test-unit: venv ## Tests without any service: under a minute
@@ -35,6 +35,9 @@ test-api: venv ## Tests against a real control plane
 
 test-e2e: venv ## Tests on a real node with a real model server (needs root)
 	@$(BIN)/pytest tests/chart tests/e2e
+
+test-life: venv ## One run lives through everything: about ten minutes (needs root)
+	@$(BIN)/pytest -m life tests/chaos
 
 test-chaos: venv ## The killing tests, five times over (needs root)
 	@$(BIN)/pytest -m chaos tests/chaos

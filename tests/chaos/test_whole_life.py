@@ -14,7 +14,7 @@ from tests.support.bed import Bed
 from tests.support.records_on_disk import lines
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.life, pytest.mark.timeout(2400)]
 
 ROWS, TOO_LONG = 400, range(300, 330)
 """Rows of the dataset, and those of them whose prompt is longer than the server's context."""
