@@ -95,9 +95,9 @@ class Stall:
 
 @dataclass(frozen=True)
 class Hold:
-    """Answer when so many requests are held."""
+    """Answer when so many requests are held, or when the test lets them go."""
 
-    until: int
+    until: int = 1 << 30
 
 
 Reaction = Reply | Fail | Cut | Stall | Hold
@@ -211,6 +211,12 @@ class EngineServer:
             reply.edit(body)
         return body
 
+    def let_go(self, reaction: Reply | Fail | Cut = Reply()) -> None:
+        """Does so with every request that is held."""
+        held, self.held = self.held, []
+        for connection, waiting in held:
+            connection._react(waiting, reaction)
+
     def page(self, path: str) -> tuple[int, bytes]:
         """What GET answers."""
         if path == "/health":
@@ -286,9 +292,7 @@ class _Connection(asyncio.Protocol):
         if isinstance(reaction, Hold):
             server.held.append((self, request))
             if len(server.held) >= reaction.until:
-                held, server.held = server.held, []
-                for connection, waiting in held:
-                    connection._react(waiting, Reply())
+                server.let_go()
         elif reaction.delay:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(reaction.delay, self._react, request, reaction)

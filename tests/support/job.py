@@ -19,6 +19,7 @@ from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import FinishResult
 from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.finish.finishing import finish
+from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.generate.worker import generate
 from draftmill_jobs.shared.config import load
 from tests.support.engine_server import EngineServer
@@ -44,6 +45,7 @@ class Job:
     generation: dict[str, Any] = field(default_factory=dict)
     dataset_fields: dict[str, Any] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
+    resume_token: str = ""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -78,6 +80,7 @@ class Job:
             "sampling": self.sampling,
             "generation": {"concurrency": 16, "connectTimeout": "2s", **self.generation},
             "endpoints": self.endpoints,
+            "resumeToken": self.resume_token,
         }
         temporary = self.path.with_suffix(".tmp")
         temporary.write_text(json.dumps(config))
@@ -85,19 +88,26 @@ class Job:
         return self.path
 
     async def generate(
-        self, *, grace: float = 5.0, port: int | None = None, within: float = 60.0
+        self,
+        *,
+        grace: float = 5.0,
+        port: int | None = None,
+        within: float = 60.0,
+        when_paused: WhenPaused = WhenPaused.EXIT,
     ) -> tuple[ExitCode, RunProgress]:
         """Runs the worker here; it must end within so many seconds."""
         self.write()
         async with asyncio.timeout(within):
-            return await generate(self.path, load(self.path), http_port=port, grace=grace)
+            return await generate(
+                self.path, load(self.path), http_port=port, grace=grace, when_paused=when_paused
+            )
 
     @asynccontextmanager
     async def generating(
-        self, port: int | None = None
+        self, port: int | None = None, when_paused: WhenPaused = WhenPaused.EXIT
     ) -> AsyncIterator[asyncio.Task[tuple[ExitCode, RunProgress]]]:
         """Runs the worker beside the block, and cancels it at its end."""
-        task = asyncio.create_task(self.generate(port=port))
+        task = asyncio.create_task(self.generate(port=port, when_paused=when_paused))
         try:
             yield task
         finally:

@@ -34,3 +34,9 @@ class JobRefusedError(JobError):
 
 class JobFailedError(JobError):
     """Another attempt may not meet this again."""
+
+
+class JobPausedError(JobError):
+    """The error policy has tripped where nobody waits to raise it; another start goes on."""
+
+    exit_code = ExitCode.PAUSED

@@ -16,6 +16,7 @@ from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
 from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.errors import JobError
+from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
 from draftmill_jobs.shared.config import LoadedConfig, load
 
@@ -35,7 +36,12 @@ class Step(StrEnum):
 
 
 def run_step(
-    step: Step, config: Path, *, http_port: int | None = None, grace: float = GRACE_SECONDS
+    step: Step,
+    config: Path,
+    *,
+    http_port: int | None = None,
+    grace: float = GRACE_SECONDS,
+    when_paused: WhenPaused = WhenPaused.EXIT,
 ) -> ExitCode:
     """Runs one step, leaves its last words for the operator, and says how it ended.
 
@@ -44,6 +50,7 @@ def run_step(
         config: The job's config file.
         http_port: Where progress is served; 0 chooses a port, None serves in pods only.
         grace: Seconds that answers in flight may take to finish after SIGTERM.
+        when_paused: What the generator does when the error policy has tripped.
     """
     try:
         loaded = load(config)
@@ -51,7 +58,7 @@ def run_step(
             case Step.PLAN:
                 code, message = _plan(loaded, http_port)
             case Step.GENERATE:
-                code, message = _generate(config, loaded, http_port, grace)
+                code, message = _generate(config, loaded, http_port, grace=grace, when_paused=when_paused)
             case Step.FINISH:
                 code, message = _finish(loaded, http_port)
             case _:
@@ -70,7 +77,7 @@ def _plan(loaded: LoadedConfig, http_port: int | None) -> tuple[ExitCode, Termin
 
 
 def _generate(
-    path: Path, loaded: LoadedConfig, http_port: int | None, grace: float
+    path: Path, loaded: LoadedConfig, http_port: int | None, *, grace: float, when_paused: WhenPaused
 ) -> tuple[ExitCode, TerminationMessage]:
     import uvloop  # noqa: PLC0415 - heavy, and not always needed
 
@@ -79,7 +86,9 @@ def _generate(
 
     port = default_port() if http_port is None else http_port
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code, progress = runner.run(generate(path, loaded, http_port=port, grace=grace))
+        code, progress = runner.run(
+            generate(path, loaded, http_port=port, grace=grace, when_paused=when_paused)
+        )
     return code, TerminationMessage(worker=WorkerResult(progress=progress))
 
 
@@ -128,10 +137,23 @@ def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs")
         default=GRACE_SECONDS,
         help="seconds for answers in flight after SIGTERM",
     )
+    generate.add_argument(
+        "--when-paused",
+        type=WhenPaused,
+        choices=list(WhenPaused),
+        default=WhenPaused.EXIT,
+        help="when generation.errorPolicy has tripped: end with exit code 3, or stay until the config raises "
+        "it or has another resumeToken (default: exit)",
+    )
     chosen = parser.parse_args(arguments)
     set_up_logging()
-    grace = getattr(chosen, "grace_period", GRACE_SECONDS)
-    return run_step(Step(chosen.step), chosen.config, http_port=chosen.http_port, grace=grace)
+    return run_step(
+        Step(chosen.step),
+        chosen.config,
+        http_port=chosen.http_port,
+        grace=getattr(chosen, "grace_period", GRACE_SECONDS),
+        when_paused=getattr(chosen, "when_paused", WhenPaused.EXIT),
+    )
 
 
 def set_up_logging() -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.progress import WorkerState
 from draftmill_api.record import prompt_key, row_id
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.prompts.rows import owns
@@ -22,12 +19,7 @@ from draftmill_jobs.shared import left_out
 from draftmill_jobs.shared.settings import Share
 from tests.support.engine_server import EngineServer, Fail, Hold, Reply
 from tests.support.job import Job, prompts, unique, until
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+from tests.support.job_pages import free_port, get, progress_when
 
 
 def identity(row: dict[str, Any]) -> str:
@@ -128,24 +120,6 @@ async def test_progress_metrics_and_health_are_served(job: Job, server: EngineSe
         assert 'draftmill_rows{dataset="A",state="errors"} 1.0' in metrics
         assert await get(port, "/healthz") == "ok\n"
         task.cancel()
-
-
-async def get(port: int, path: str) -> str:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as response:
-        return await response.text()
-
-
-async def progress_when(port: int, condition: object, within: float = 20.0) -> Progress:
-    async with asyncio.timeout(within):
-        while True:
-            try:
-                seen = Progress.model_validate_json(await get(port, "/progress"))
-            except aiohttp.ClientConnectorError:
-                pass
-            else:
-                if condition(seen):  # type: ignore[operator]
-                    return seen
-            await asyncio.sleep(0.05)
 
 
 async def test_the_progress_line_has_its_form(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from draftmill_api.record import FinishReason
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
@@ -52,34 +53,40 @@ class Answer:
     stated_completion_tokens: int | None
 
 
-class Route(Protocol):
+class Route(ABC):
     """One way of asking one engine. Pure: bytes and objects, no sockets."""
 
-    path: str
-    sends_ids: bool
+    path: ClassVar[str]
+    sends_ids: ClassVar[bool]
     """The prompt is sent as token ids, made by the chat template here."""
-    streams: bool
-    """Token ids come with streamed answers too."""
 
-    def body(self, ask: Ask, *, stream: bool) -> bytes:
+    @abstractmethod
+    def body(self, ask: Ask) -> bytes:
         """The request's JSON."""
-        ...
 
+    @abstractmethod
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
         """Reads a whole answer, whatever JSON it is.
 
         Raises:
             RequestFailedError: It was aborted, or lacks what it must have, or has another form.
         """
-        ...
 
+
+class StreamingRoute(Route):
+    """A route whose streamed answers come with token ids too."""
+
+    @abstractmethod
+    def streaming_body(self, ask: Ask) -> bytes:
+        """The JSON of a request for a streamed answer."""
+
+    @abstractmethod
     def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Brings the events of a stream to the form of a whole answer.
 
         Raises:
             RequestFailedError: An event has another form.
         """
-        ...
 
 
 def finish_reason(said: Any) -> FinishReason:

@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 
 from draftmill_api.v1alpha1.shared import Engine
-from draftmill_jobs.engines.base import Answer, Ask, Route
+from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, failure_from_status, read_error
 from draftmill_jobs.engines.metrics import ServerFigures, read_figures
 
@@ -51,7 +51,7 @@ async def send(
     route: Route,
     ask: Ask,
     *,
-    stream: bool,
+    streamed: StreamingRoute | None,
     connect_timeout: float,
     byte_came: Callable[[], None],
 ) -> Answer:
@@ -62,7 +62,7 @@ async def send(
         url: Base address of the server.
         route: How to ask.
         ask: What to ask.
-        stream: Have the answer streamed.
+        streamed: The same route, when the answer shall be streamed.
         connect_timeout: Seconds for the connection alone.
         byte_came: Called whenever a part of the answer arrives.
 
@@ -70,7 +70,7 @@ async def send(
         RequestFailedError: There is no answer, and why.
     """
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
-    body = route.body(ask, stream=stream)
+    body = route.body(ask) if streamed is None else streamed.streaming_body(ask)
     try:
         async with session.post(url + route.path, data=body, headers=_JSON, timeout=timeout) as response:
             if response.status != 200:
@@ -78,10 +78,10 @@ async def send(
                 raise failure_from_status(
                     response.status, text, retry_after=response.headers.get("Retry-After")
                 )
-            if stream:
-                events = [event async for event in _events(response, byte_came)]
-                return route.answer(ask, route.merge(events))
-            return route.answer(ask, await _object(response, byte_came))
+            if streamed is None:
+                return route.answer(ask, await _object(response, byte_came))
+            events = [event async for event in _events(response, byte_came)]
+            return route.answer(ask, streamed.merge(events))
     except aiohttp.ConnectionTimeoutError as error:
         raise RequestFailedError(
             FailureKind.CONNECT_TIMEOUT, f"no connection to {url} within {connect_timeout:g} s"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from draftmill_jobs.engines.base import (
     Answer,
@@ -18,7 +18,8 @@ from draftmill_jobs.engines.base import (
 )
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 
-STREAM_OPTIONS = {"include_usage": True}
+STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
+"""Fields that ask for a streamed answer."""
 
 
 def sampling_fields(ask: Ask) -> dict[str, Any]:

@@ -11,6 +11,8 @@ import orjson
 from draftmill_jobs.engines.base import (
     Answer,
     Ask,
+    Route,
+    StreamingRoute,
     check_counts,
     finish_reason,
     list_of,
@@ -25,26 +27,19 @@ from draftmill_jobs.engines.openai import chat_fields, read_choice
 _NAMES = {"max_completion_tokens": "max_new_tokens", "seed": "sampling_seed"}
 
 
-class SglangGenerate:
+class SglangGenerate(StreamingRoute):
     """`/generate` with `input_ids`: the chat template is applied here."""
 
     path = "/generate"
     sends_ids = True
-    streams = True
 
-    def body(self, ask: Ask, *, stream: bool) -> bytes:
+    def body(self, ask: Ask) -> bytes:
         """The request's JSON."""
-        sampling: dict[str, Any] = {_NAMES.get(name, name): value for name, value in ask.sampling.items()}
-        if ask.stop_ids:
-            sampling["stop_token_ids"] = list(ask.stop_ids)
-        fields = {
-            "rid": ask.request_id,
-            "input_ids": ask.prompt_ids,
-            "sampling_params": sampling,
-            "return_prompt_token_ids": True,
-            "stream": stream,
-        }
-        return orjson.dumps(fields)
+        return _generate_body(ask, stream=False)
+
+    def streaming_body(self, ask: Ask) -> bytes:
+        """The same, streamed."""
+        return _generate_body(ask, stream=True)
 
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
         """Reads a whole answer; prompt ids that come back are compared with those sent."""
@@ -91,14 +86,13 @@ class SglangGenerate:
         return last
 
 
-class SglangChat:
+class SglangChat(Route):
     """`/v1/chat/completions`: the server applies the chat template; ids come with whole answers only."""
 
     path = "/v1/chat/completions"
     sends_ids = False
-    streams = False
 
-    def body(self, ask: Ask, *, stream: bool) -> bytes:  # noqa: ARG002 - this route does not stream
+    def body(self, ask: Ask) -> bytes:
         """The request's JSON."""
         fields = chat_fields(ask) | {"rid": ask.request_id, "separate_reasoning": False}
         return orjson.dumps(fields)
@@ -107,6 +101,16 @@ class SglangChat:
         """Reads a whole answer."""
         return read_choice(payload, ids_field="response_token_ids")
 
-    def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Never called: this route does not stream."""
-        raise NotImplementedError(f"{self.path} of SGLang does not stream token ids ({len(events)} events)")
+
+def _generate_body(ask: Ask, *, stream: bool) -> bytes:
+    sampling: dict[str, Any] = {_NAMES.get(name, name): value for name, value in ask.sampling.items()}
+    if ask.stop_ids:
+        sampling["stop_token_ids"] = list(ask.stop_ids)
+    fields = {
+        "rid": ask.request_id,
+        "input_ids": ask.prompt_ids,
+        "sampling_params": sampling,
+        "return_prompt_token_ids": True,
+        "stream": stream,
+    }
+    return orjson.dumps(fields)

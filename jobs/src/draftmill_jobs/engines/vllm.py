@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
-from draftmill_jobs.engines.base import Answer, Ask
+from draftmill_jobs.engines.base import Answer, Ask, StreamingRoute
 from draftmill_jobs.engines.openai import (
-    STREAM_OPTIONS,
+    STREAMED,
     chat_fields,
     merge_chunks,
     read_choice,
@@ -17,19 +17,19 @@ from draftmill_jobs.engines.openai import (
 )
 
 
-class VllmChat:
+class VllmChat(StreamingRoute):
     """`/v1/chat/completions`: the server applies the chat template."""
 
     path = "/v1/chat/completions"
     sends_ids = False
-    streams = True
 
-    def body(self, ask: Ask, *, stream: bool) -> bytes:
+    def body(self, ask: Ask) -> bytes:
         """The request's JSON."""
-        fields = chat_fields(ask) | {"request_id": ask.request_id}
-        if stream:
-            fields |= {"stream": True, "stream_options": STREAM_OPTIONS}
-        return orjson.dumps(fields)
+        return orjson.dumps(_chat_fields(ask))
+
+    def streaming_body(self, ask: Ask) -> bytes:
+        """The same, streamed."""
+        return orjson.dumps(_chat_fields(ask) | STREAMED)
 
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:  # noqa: ARG002 - other routes need the question
         """Reads a whole answer."""
@@ -40,26 +40,19 @@ class VllmChat:
         return merge_chunks(events)
 
 
-class VllmGenerate:
+class VllmGenerate(StreamingRoute):
     """`/v1/completions` with a prompt of token ids: the chat template is applied here."""
 
     path = "/v1/completions"
     sends_ids = True
-    streams = True
 
-    def body(self, ask: Ask, *, stream: bool) -> bytes:
+    def body(self, ask: Ask) -> bytes:
         """The request's JSON."""
-        fields: dict[str, Any] = {
-            "model": ask.model,
-            "prompt": ask.prompt_ids,
-            "request_id": ask.request_id,
-            "return_token_ids": True,
-            **sampling_fields(ask),
-        }
-        fields["max_tokens"] = fields.pop("max_completion_tokens")
-        if stream:
-            fields |= {"stream": True, "stream_options": STREAM_OPTIONS}
-        return orjson.dumps(fields)
+        return orjson.dumps(_completion_fields(ask))
+
+    def streaming_body(self, ask: Ask) -> bytes:
+        """The same, streamed."""
+        return orjson.dumps(_completion_fields(ask) | STREAMED)
 
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:  # noqa: ARG002 - other routes need the question
         """Reads a whole answer."""
@@ -68,3 +61,19 @@ class VllmGenerate:
     def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Joins streamed chunks."""
         return merge_chunks(events)
+
+
+def _chat_fields(ask: Ask) -> dict[str, Any]:
+    return chat_fields(ask) | {"request_id": ask.request_id}
+
+
+def _completion_fields(ask: Ask) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "model": ask.model,
+        "prompt": ask.prompt_ids,
+        "request_id": ask.request_id,
+        "return_token_ids": True,
+        **sampling_fields(ask),
+    }
+    fields["max_tokens"] = fields.pop("max_completion_tokens")
+    return fields

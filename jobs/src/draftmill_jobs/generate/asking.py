@@ -18,6 +18,7 @@ from draftmill_jobs.engines.failures import RequestFailedError, Verdict
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
+from draftmill_jobs.generate.guard import Guard
 from draftmill_jobs.generate.limiter import Lease, Limiter
 from draftmill_jobs.generate.records import (
     Circumstances,
@@ -44,6 +45,7 @@ class Asker:
     """Asks rows; a row that fails in passing is asked again, elsewhere if need be.
 
     Attributes:
+        guard: Is told how each asked row went, at once.
         retries: Further tries of a row, in force now.
         settled: Called after each record or dead letter that will survive a crash.
     """
@@ -54,6 +56,7 @@ class Asker:
     board: Board
     model: TargetModel
     tokenizer: TokenizerThread
+    guard: Guard
     retries: Callable[[], int]
     rng: random.Random
     settled: Callable[[], None]
@@ -102,6 +105,8 @@ class Asker:
             lease = await self._wait(self.limiter.lease(first=True))
 
     async def _is_over(self, endpoint: Endpoint, failure: RequestFailedError, tries: int) -> bool:
+        if endpoint.removed:
+            return False  # perhaps for that very failure: its last words are nothing against the row
         match failure.verdict:
             case Verdict.STOP:
                 raise JobRefusedError(
@@ -134,6 +139,7 @@ class Asker:
     async def _keep(
         self, dataset: OpenDataset, question: Question, endpoint: Endpoint, answer: Answer, latency: float
     ) -> None:
+        self.guard.answered()
         given = Circumstances(
             dataset=dataset.settings.name,
             template_arguments=dataset.settings.chat_template_kwargs,
@@ -157,6 +163,7 @@ class Asker:
         self, dataset: OpenDataset, question: Question, failure: RequestFailedError, tries: int
     ) -> None:
         letter = failed_row(dataset.settings.name, question, failure, tries, now_text())
+        self.guard.failed(letter.reason, letter.id, letter.message)
         log.warning("row %s of %s: %s", letter.id, letter.dataset, letter.message)
         await self.bury(dataset, letter)
 

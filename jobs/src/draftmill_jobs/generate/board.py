@@ -37,6 +37,8 @@ class Board:
     message: str = ""
     retried: int = 0
     in_flight: int = 0
+    recent_errors: int = 0
+    warning: str = ""
     tallies: list[Tally] = field(default_factory=list)
     failures: FailureTally = field(default_factory=FailureTally)
     _samples: deque[_Sample] = field(default_factory=deque)
@@ -108,6 +110,8 @@ class Board:
             datasets=[tally.progress() for tally in self.tallies],
             failures=self.failures.most_common(10),
             message=self.message,
+            recent_errors=self.recent_errors,
+            warning=self.warning,
         )
 
     def short_line(self, now: float) -> str:

@@ -10,7 +10,7 @@ from enum import Enum
 import aiohttp
 
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
-from draftmill_jobs.engines.base import Answer, Ask, Route
+from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.client import is_healthy, send
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 from draftmill_jobs.generate.life import Flight, Life
@@ -32,7 +32,7 @@ class Endpoint:
 
     Attributes:
         spec: Name, address, engine.
-        streams: Answers are streamed, since the server shows no metrics.
+        streamed: The route, when answers are streamed since the server shows no metrics.
         problem: Why it is not up, in a sentence.
     """
 
@@ -40,7 +40,7 @@ class Endpoint:
     route: Route
     life: Life
     state: EndpointState = EndpointState.STARTING
-    streams: bool = False
+    streamed: StreamingRoute | None = None
     problem: str = "not asked yet"
     removed: bool = False
 
@@ -59,12 +59,13 @@ class EndpointPool:
         self.session = session
         self.clock = clock
         self.connect_timeout = connect_timeout
+        self._leaving: set[Endpoint] = set()
         self._some_up = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
-        """Requests in flight, those to removed endpoints not counted."""
-        return sum(len(endpoint.life.flights) for endpoint in self.endpoints.values())
+        """Requests in flight, those to removed endpoints too."""
+        return sum(len(endpoint.life.flights) for endpoint in (*self.endpoints.values(), *self._leaving))
 
     def least_loaded(self) -> Endpoint | None:
         """The endpoint that is up and has the fewest of our requests."""
@@ -93,6 +94,8 @@ class EndpointPool:
         """Takes an endpoint out; what is in flight there may still finish."""
         endpoint = self.endpoints.pop(name)
         endpoint.removed = True
+        if endpoint.life.flights:
+            self._leaving.add(endpoint)
         self._note()
 
     def _note(self) -> None:
@@ -122,6 +125,10 @@ class EndpointPool:
         Raises:
             RequestFailedError: It brought no answer.
         """
+        if endpoint.removed:
+            raise RequestFailedError(
+                FailureKind.CONNECTION_LOST, f"endpoint {endpoint.spec.name} was taken out of the config"
+            )
         deadline = asyncio.timeout(None)
         flight = Flight(self.clock(), lambda: deadline.reschedule(0.0))
         endpoint.life.flights.add(flight)
@@ -132,7 +139,7 @@ class EndpointPool:
                     endpoint.spec.url,
                     endpoint.route,
                     ask,
-                    stream=endpoint.streams,
+                    streamed=endpoint.streamed,
                     connect_timeout=self.connect_timeout(),
                     byte_came=lambda: endpoint.life.byte_came(flight, self.clock()),
                 )
@@ -142,3 +149,5 @@ class EndpointPool:
             ) from error
         finally:
             endpoint.life.ended(flight, self.clock())
+            if not endpoint.life.flights:
+                self._leaving.discard(endpoint)

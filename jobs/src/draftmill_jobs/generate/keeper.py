@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from draftmill_jobs.engines.base import StreamingRoute
 from draftmill_jobs.engines.client import is_healthy, read_server_figures
 from draftmill_jobs.engines.failures import RequestFailedError
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
@@ -30,14 +31,15 @@ async def keep(
         try:
             await _until_healthy(pool, endpoint)
             figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
-            endpoint.streams = figures is None and endpoint.route.streams
+            route = endpoint.route
+            endpoint.streamed = route if figures is None and isinstance(route, StreamingRoute) else None
             pool.mark(endpoint, EndpointState.PROVING)
             async with asyncio.TaskGroup() as watched:
-                watch = watched.create_task(_watch(pool, endpoint, stall_timeout))
+                watching = watched.create_task(watch(pool, endpoint, stall_timeout))
                 await preflight.prove(endpoint)
                 pool.mark(endpoint, EndpointState.UP)
                 await endpoint.went_down.wait()
-                watch.cancel()
+                watching.cancel()
         except* RequestFailedError as failures:
             problem = str(failures.exceptions[0])
             log.warning("endpoint %s: %s", endpoint.spec.name, problem)
@@ -59,12 +61,15 @@ async def _until_healthy(pool: EndpointPool, endpoint: Endpoint) -> None:
         await asyncio.sleep(_POLL)
 
 
-async def _watch(pool: EndpointPool, endpoint: Endpoint, stall_timeout: Callable[[], float]) -> None:
-    """Gives up the requests of which the server shows no sign of life."""
-    while True:
+async def watch(pool: EndpointPool, endpoint: Endpoint, stall_timeout: Callable[[], float]) -> None:
+    """Gives up the requests of which the server shows no sign of life.
+
+    Returns when the endpoint has been removed and nothing is in flight there any longer.
+    """
+    while endpoint.life.flights or not endpoint.removed:
         limit = stall_timeout()
         await asyncio.sleep(min(_LONGEST_LOOK, max(_SHORTEST_LOOK, limit / _LOOKS_PER_LIMIT)))
-        if not endpoint.streams:
+        if endpoint.streamed is None:
             try:
                 figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
             except RequestFailedError:

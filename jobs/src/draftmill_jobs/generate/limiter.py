@@ -27,11 +27,12 @@ class Lease:
 
 
 class Limiter:
-    """At most `limit` leases at once; the limit may change at any time."""
+    """At most `limit` leases at once; the limit may change at any time, and none are given while paused."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._leased = 0
+        self._paused = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -44,9 +45,18 @@ class Limiter:
         self._limit = limit
         self._hand_out()
 
+    def pause(self) -> None:
+        """Gives no lease from now on; those given run out by themselves."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Gives leases again."""
+        self._paused = False
+        self._hand_out()
+
     async def lease(self, *, first: bool = False) -> Lease:
         """Waits for a free place; `first` goes before all who wait, as a row does that was asked before."""
-        if self._leased < self._limit and not self._waiting:
+        if self._has_room and not self._waiting:
             self._leased += 1
             return Lease(self)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -62,12 +72,16 @@ class Limiter:
             raise
         return Lease(self)
 
+    @property
+    def _has_room(self) -> bool:
+        return not self._paused and self._leased < self._limit
+
     def _give_back(self) -> None:
         self._leased -= 1
         self._hand_out()
 
     def _hand_out(self) -> None:
-        while self._waiting and self._leased < self._limit:
+        while self._waiting and self._has_room:
             turn = self._waiting.popleft()
             if not turn.done():
                 self._leased += 1

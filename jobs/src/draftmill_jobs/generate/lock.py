@@ -11,24 +11,42 @@ from pathlib import Path
 
 from draftmill_api.jobconfig import JobRun
 
+_SUFFIX = ".lock"
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who has a lock."""
+    """Who has a lock.
+
+    Attributes:
+        restart: The run's restart word that it was started with.
+        workers: How many workers share the rows; 0 when it does not say.
+    """
 
     host: str
     pid: int
     run: str
     uid: str
+    restart: str = ""
+    workers: int = 0
+
+    def shares_with(self, other: Holder) -> bool:
+        """Whether both are workers of one run that were started with the same split of the rows."""
+        return (self.uid, self.restart, self.workers) == (other.uid, other.restart, other.workers)
 
     def __str__(self) -> str:
         return f"run {self.run} (uid {self.uid or 'none'}) on {self.host}, process {self.pid}"
 
 
-def this_process(run: JobRun) -> Holder:
-    """The holder that this process is."""
+def this_process(run: JobRun, workers: int) -> Holder:
+    """The holder that this process is, one of so many workers."""
     name = f"{run.namespace}/{run.name}" if run.namespace else run.name
-    return Holder(socket.gethostname(), os.getpid(), name, run.uid)
+    return Holder(socket.gethostname(), os.getpid(), name, run.uid, run.restart, workers)
+
+
+def parts_with_locks(folder: Path, stem: str) -> set[Path]:
+    """The parts of a kind that somebody has locked ever, whether they exist or not."""
+    return {folder / path.name[1:].removesuffix(_SUFFIX) for path in folder.glob(f".{stem}*{_SUFFIX}")}
 
 
 class LockHeldError(Exception):
@@ -52,7 +70,7 @@ class PartLock:
         Raises:
             LockHeldError: Someone else has it.
         """
-        path = part.with_name(f".{part.name}.lock")
+        path = part.with_name(f".{part.name}{_SUFFIX}")
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,8 +10,9 @@ from functools import partial
 
 from draftmill_api.record import row_id
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.generate.binding import FolderInUseError
 from draftmill_jobs.generate.board import Board
-from draftmill_jobs.generate.resume import FolderInUseError, OpenDataset, open_dataset
+from draftmill_jobs.generate.resume import OpenDataset, open_dataset
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import count_rows, owns, read_rows
 from draftmill_jobs.prompts.sources import open_source
@@ -64,7 +65,7 @@ async def _open(
         try:
             return await asyncio.to_thread(opening)
         except FolderInUseError as error:
-            waited = time.monotonic() - began
+            waited = 0.0 if error.is_passing else time.monotonic() - began
             if error.same_run and waited > _EARLIER_ATTEMPT:
                 raise JobFailedError("FolderInUse", f"{error}, an earlier attempt of this run") from error
             if not error.same_run and waited > _OTHER_RUN:

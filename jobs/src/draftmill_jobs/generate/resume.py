@@ -1,8 +1,7 @@
-"""Going on where the files end: locks, torn tails, and the table of settled rows."""
+"""Going on where the files end: reading every settled row of a dataset's folder."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,35 +10,14 @@ from typing import Any
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.record import RecordStatus
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.generate.lock import Holder, LockHeldError, PartLock, this_process
+from draftmill_jobs.generate.binding import take_over
+from draftmill_jobs.generate.lock import PartLock
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import RowTable, owns, read_rows
-from draftmill_jobs.shared.files import write_atomically
-from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint, write_fingerprint
 from draftmill_jobs.shared.left_out import forget_left_out
-from draftmill_jobs.shared.parts import (
-    DEAD_LETTERS,
-    RECORDS,
-    companion,
-    part_path,
-    part_paths,
-    parts_of_all_workers,
-    read_lines,
-)
+from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, part_path, part_paths, read_lines
 from draftmill_jobs.shared.settings import DatasetSettings, Share, sampling_facts
 from draftmill_jobs.shared.tally import FailureTally, Tally
-
-
-class FolderInUseError(Exception):
-    """Another process is writing there; perhaps one that is about to end.
-
-    Attributes:
-        same_run: It is an earlier attempt of this run.
-    """
-
-    def __init__(self, folder: Path, holder: Holder | None, run: JobRun) -> None:
-        super().__init__(f"{folder} is being written by {holder or 'another process'}")
-        self.same_run = holder is not None and bool(run.uid) and holder.uid == run.uid
 
 
 @dataclass(frozen=True)
@@ -77,84 +55,29 @@ def open_dataset(
         JobRefusedError: The folder belongs to other answers, or cannot be written.
         FolderInUseError: Another process is writing there.
     """
-    folder = settings.folder
+    lock = take_over(settings, model=model, run=run, share=share)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        records = part_path(folder, RECORDS, share)
-        lock = _lock(records, run)
-        _bind(settings, model, run, records)
-    except PermissionError as error:
-        raise JobRefusedError("StorageNotWritable", f"cannot write to {folder}: {error}") from error
+        return _read(settings, total, lock=lock, share=share, failures=failures)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _read(
+    settings: DatasetSettings, total: int, *, lock: PartLock, share: Share, failures: FailureTally
+) -> OpenDataset:
+    folder = settings.folder
     forget_left_out(folder, share)
     tally, table = Tally(settings.name, total), RowTable()
     for path in part_paths(folder, RECORDS):
         _read_records(path, tally, table, share)
     for path in part_paths(folder, DEAD_LETTERS):
         _read_dead_letters(path, tally, table, failures, share)
-    letters = part_path(folder, DEAD_LETTERS, share)
+    records, letters = (part_path(folder, stem, share) for stem in (RECORDS, DEAD_LETTERS))
     dataset = OpenDataset(settings, tally, table, records, letters, lock, share)
     if settings.max_tokens is not None and tally.done + tally.errors:
         _leave_out_strangers_first(dataset)
     return dataset
-
-
-def _lock(records: Path, run: JobRun) -> PartLock:
-    try:
-        return PartLock(records, this_process(run))
-    except LockHeldError as held:
-        raise FolderInUseError(records.parent, held.holder, run) from held
-
-
-def _bind(settings: DatasetSettings, model: TargetModel, run: JobRun, own: Path) -> None:
-    """Checks that the answers there are of the same kind, repairs the parts, and signs the folder."""
-    folder = settings.folder
-    now = fingerprint_of(settings, model, run)
-    before = read_fingerprint(folder)
-    if before is not None:
-        check_same(folder, before, now)
-    is_new_run = before is not None and (not run.uid or before.run.uid != run.uid)
-    _repair(own, forget=is_new_run)
-    for records in parts_of_all_workers(folder):
-        if records == own:
-            continue
-        try:
-            lock = PartLock(records, this_process(run))
-        except LockHeldError as held:
-            if held.holder is not None and held.holder.uid != run.uid:
-                raise FolderInUseError(folder, held.holder, run) from held
-            continue  # a living worker of this run, which looks after its part itself
-        _repair(records, forget=is_new_run)
-        lock.release()
-    if before is None or is_new_run:
-        write_fingerprint(folder, now)
-
-
-def _repair(records: Path, *, forget: bool) -> None:
-    for path in (records, companion(records)):
-        if path.exists():
-            cut_torn_tail(path)
-    if forget and companion(records).exists():
-        _forget_passing_failures(companion(records))
-
-
-def cut_torn_tail(path: Path) -> None:
-    """Cuts off what a crash left behind the last whole line."""
-    end = 0
-    for line in read_lines(path):
-        end = line.end
-    if end < path.stat().st_size:
-        with path.open("r+b") as file:
-            file.truncate(end)
-            os.fsync(file.fileno())
-
-
-def _forget_passing_failures(path: Path) -> None:
-    """Leaves only the dead letters of rows that can never be answered; the others are asked again."""
-    with path.open("rb") as file:
-        lines = list(file)
-    kept = [raw for raw, line in zip(lines, read_lines(path), strict=True) if line.value["permanent"]]
-    if len(kept) < len(lines):
-        write_atomically(path, b"".join(kept))
 
 
 def _read_records(path: Path, tally: Tally, table: RowTable, share: Share) -> None:

@@ -9,6 +9,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from draftmill_api.names import ATTEMPT_VARIABLE
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_jobs.engines.base import Route
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.routes import route_for
-from draftmill_jobs.errors import JobError, JobFailedError
+from draftmill_jobs.errors import JobError, JobFailedError, JobPausedError
 from draftmill_jobs.generate.admission import Admissions
 from draftmill_jobs.generate.asking import Asker
 from draftmill_jobs.generate.board import Board
-from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
-from draftmill_jobs.generate.keeper import keep
-from draftmill_jobs.generate.life import Life
+from draftmill_jobs.generate.endpoints import EndpointPool, EndpointState
+from draftmill_jobs.generate.fleet import Fleet
+from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.limiter import Limiter
 from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.preflight import Expectation, Preflight
@@ -43,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 async def generate(
-    path: Path, loaded: LoadedConfig, *, http_port: int | None, grace: float
+    path: Path, loaded: LoadedConfig, *, http_port: int | None, grace: float, when_paused: WhenPaused
 ) -> tuple[ExitCode, RunProgress]:
     """Asks every row that has no answer yet.
 
@@ -52,11 +54,13 @@ async def generate(
         loaded: What it says now.
         http_port: Where to serve progress; 0 chooses a port, None serves nothing.
         grace: Seconds that answers in flight may take to finish after SIGTERM.
+        when_paused: Whether to stay when the error policy trips.
 
     Returns:
         `DONE`, or `INTERRUPTED` when SIGTERM left rows to do; and the counts.
 
     Raises:
+        JobPausedError: The error policy has tripped, and `when_paused` is to exit.
         JobError: It cannot go on.
     """
     stop = _stop_on_signals()
@@ -72,17 +76,22 @@ async def generate(
     )
     async with serve(http_port, lambda: board.progress(clock())):
         model = await asyncio.to_thread(read_model, loaded.config.model)
+        paused = ""
         async with open_all(loaded, model, share, board, stop) as datasets:
             if not stop.is_set():
-                worker = Worker(path, loaded, model=model, share=share, board=board, clock=clock)
-                await worker.run(datasets, stop, grace)
-    if not stop.is_set() and not board.is_complete:
+                worker = Worker(
+                    path, loaded, model=model, share=share, board=board, clock=clock, when_paused=when_paused
+                )
+                paused = await worker.run(datasets, stop, grace)
+    all_done = len(board.tallies) == len(loaded.config.datasets) and board.is_complete
+    if not all_done and not stop.is_set():
+        if paused:
+            raise JobPausedError("ErrorPolicyTripped", paused)
         counts = ", ".join(f"{tally.name} {tally.accounted} of {tally.total}" for tally in board.tallies)
         raise JobFailedError(
             "AccountingMismatch", f"rows accounted for: {counts}; did a source change meanwhile?"
         )
     board.state, board.in_flight = WorkerState.DONE, 0
-    all_done = len(board.tallies) == len(loaded.config.datasets) and board.is_complete
     return (ExitCode.DONE if all_done else ExitCode.INTERRUPTED), board.run_progress(clock())
 
 
@@ -106,6 +115,7 @@ class Worker:
         share: Share,
         board: Board,
         clock: Callable[[], float],
+        when_paused: WhenPaused,
     ) -> None:
         self._path = path
         self._loaded = loaded
@@ -113,12 +123,17 @@ class Worker:
         self._share = share
         self._board = board
         self._clock = clock
-        self._limiter = Limiter(loaded.config.generation.concurrency)
+        self._when_paused = when_paused
+        generation = loaded.config.generation
+        self._limiter = Limiter(share.of_concurrency(generation.concurrency))
+        self._guard = Guard(self._limiter, generation.error_policy, loaded.config.resume_token, when_paused)
         self._tokenizer = TokenizerThread(model)
-        self._keepers: dict[str, asyncio.Task[None]] = {}
 
-    async def run(self, datasets: list[OpenDataset], stop: asyncio.Event, grace: float) -> None:
-        """Returns when all rows are settled or, after `stop`, what was in flight is.
+    async def run(self, datasets: list[OpenDataset], stop: asyncio.Event, grace: float) -> str:
+        """Returns when all rows are settled or, after `stop` or a pause that ends it, what was in flight is.
+
+        Returns:
+            Why it is paused, in a sentence; empty when it is not.
 
         Raises:
             JobError: It cannot go on.
@@ -135,6 +150,7 @@ class Worker:
                         board=self._board,
                         model=self._model,
                         tokenizer=self._tokenizer,
+                        guard=self._guard,
                         retries=lambda: self._loaded.config.generation.retries,
                         rng=random.Random(),  # noqa: S311 - jitter, not a secret
                         settled=shown.settled,
@@ -151,6 +167,7 @@ class Worker:
             raise _cause(group) from group
         finally:
             self._tokenizer.close()
+        return self._guard.paused
 
     async def _supervise(
         self,
@@ -164,21 +181,27 @@ class Worker:
     ) -> None:
         preflight = Preflight(pool, self._limiter, self._model, self._tokenizer, self._expectation())
         async with asyncio.TaskGroup() as group:
-
-            def use(loaded: LoadedConfig) -> None:
-                self._use(loaded, pool, preflight, group)
-
-            use(self._loaded)
+            fleet = Fleet(
+                pool, preflight, group, route_for=self._route_for, stall_timeout=self._stall_timeout
+            )
+            fleet.use(self._loaded.config.endpoints)
             work = group.create_task(admissions.run())
             stopped = group.create_task(stop.wait())
+            paused = group.create_task(self._guard.until_tripped())
             background = [
                 stopped,
+                paused,
                 group.create_task(writer.run()),
-                group.create_task(watch(self._path, self._loaded, use)),
+                group.create_task(watch(self._path, self._loaded, partial(self._use, fleet=fleet))),
                 group.create_task(self._observe(pool)),
                 group.create_task(keep_reporting(self._board, self._clock, shown)),
             ]
-            await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            ends = {work, stopped, paused} if self._when_paused is WhenPaused.EXIT else {work, stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done() and not stopped.done():
+                log.info("paused: waiting for %d answers in flight, then ending", pool.in_flight)
+                admissions.stop()
+                await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 log.info("stopping: %d answers in flight may take %.0f s to finish", pool.in_flight, grace)
                 self._board.state = WorkerState.DRAINING
@@ -186,39 +209,30 @@ class Worker:
                 await asyncio.wait({work}, timeout=grace)
                 admissions.give_up()
                 await asyncio.wait({work})
-            for task in (*background, *self._keepers.values()):
+            fleet.dismiss()
+            for task in background:
                 task.cancel()
 
-    def _use(
-        self, loaded: LoadedConfig, pool: EndpointPool, preflight: Preflight, group: asyncio.TaskGroup
-    ) -> None:
-        """Puts a config in force: concurrency, timeouts, retries and endpoints may change while running."""
-        if loaded.hash != self._loaded.hash:
-            log.info("config %s is in force", loaded.hash)
+    def _use(self, loaded: LoadedConfig, fleet: Fleet) -> None:
+        """Puts another config in force: what may change while running does so here."""
+        log.info("config %s is in force", loaded.hash)
         self._loaded = loaded
         self._board.config_hash = loaded.hash
-        self._limiter.set_limit(loaded.config.generation.concurrency)
-        wanted = {spec.name: spec for spec in loaded.config.endpoints}
-        for name, endpoint in list(pool.endpoints.items()):
-            if wanted.get(name) != endpoint.spec:
-                pool.remove(name)
-                self._keepers.pop(name).cancel()
-        for name, spec in wanted.items():
-            if name not in pool.endpoints:
-                endpoint = self._endpoint(spec)
-                pool.add(endpoint)
-                self._keepers[name] = group.create_task(keep(pool, endpoint, preflight, self._stall_timeout))
+        generation = loaded.config.generation
+        self._limiter.set_limit(self._share.of_concurrency(generation.concurrency))
+        self._guard.use(generation.error_policy, loaded.config.resume_token)
+        fleet.use(loaded.config.endpoints)
 
-    def _endpoint(self, spec: EndpointSpec) -> Endpoint:
-        route = route_for(spec.engine, self._loaded.config.generation.api)
-        return Endpoint(spec, route, Life(last_sign=self._clock()))
+    def _route_for(self, spec: EndpointSpec) -> Route:
+        return route_for(spec.engine, self._loaded.config.generation.api)
 
     async def _observe(self, pool: EndpointPool) -> None:
         """Keeps the board's state and message true; never returns."""
         while True:
             self._board.in_flight = pool.in_flight
+            self._board.recent_errors, self._board.warning = self._guard.recent_errors, self._guard.warning
             if self._board.state is not WorkerState.DRAINING:
-                self._board.state, self._board.message = _state_of(pool)
+                self._board.state, self._board.message = _state_of(pool, self._guard)
             await asyncio.sleep(0.2)
 
     def _expectation(self) -> Expectation:
@@ -240,7 +254,9 @@ class Worker:
         return seconds(self._loaded.config.generation.stall_timeout)
 
 
-def _state_of(pool: EndpointPool) -> tuple[WorkerState, str]:
+def _state_of(pool: EndpointPool, guard: Guard) -> tuple[WorkerState, str]:
+    if guard.paused:
+        return WorkerState.PAUSED, guard.paused
     states = {endpoint.state for endpoint in pool.endpoints.values()}
     if EndpointState.UP in states:
         return WorkerState.RUNNING, ""

@@ -39,14 +39,14 @@ def companion(records: Path) -> Path:
     return records.with_name(records.name.replace(RECORDS, DEAD_LETTERS, 1))
 
 
-def parts_of_all_workers(folder: Path) -> list[Path]:
+def parts_of_all_workers(folder: Path) -> set[Path]:
     """The record file of every worker that has written anything here, whether it exists or not."""
     by_records = set(part_paths(folder, RECORDS))
     by_letters = {
         path.with_name(path.name.replace(DEAD_LETTERS, RECORDS, 1))
         for path in part_paths(folder, DEAD_LETTERS)
     }
-    return sorted(by_records | by_letters)
+    return by_records | by_letters
 
 
 @dataclass(frozen=True, slots=True)

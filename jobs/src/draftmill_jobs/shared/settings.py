@@ -69,6 +69,11 @@ class Share:
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
 
+    def of_concurrency(self, concurrency: int) -> int:
+        """The worker's part of the run's requests in flight: at least one."""
+        each, rest = divmod(concurrency, self.count)
+        return max(1, each + (self.index < rest))
+
     def of_tokens(self, max_tokens: int) -> int:
         """The worker's part of a dataset's token cap."""
         return -(-max_tokens // self.count)

@@ -8,6 +8,7 @@ from typing import Any
 
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.status import Counts, DatasetProgress, Failure
+from draftmill_jobs.engines.remedies import remedy_for
 
 _MESSAGE_LIMIT = 300  # characters of what was said about a row
 
@@ -77,7 +78,13 @@ class FailureTally:
         self.counts[reason] += 1
         if reason not in self._first:
             message = str(dead_letter["message"])[:_MESSAGE_LIMIT]
-            self._first[reason] = Failure(reason=reason, count=1, id=dead_letter["id"][:96], message=message)
+            self._first[reason] = Failure(
+                reason=reason,
+                count=1,
+                id=dead_letter["id"][:96],
+                message=message,
+                remedy=remedy_for(reason),
+            )
 
     def most_common(self, limit: int) -> list[Failure]:
         """The most frequent reasons first."""

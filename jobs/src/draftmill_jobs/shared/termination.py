@@ -8,18 +8,25 @@ from pathlib import Path
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT, TERMINATION_MESSAGE_VARIABLE
 from draftmill_api.progress import TerminationMessage
 
+_SHORTER = (
+    *((characters, True) for characters in (1024, 512, 256)),
+    *((characters, False) for characters in (256, 128, 64, 0)),
+)
+"""Characters of each free text, and whether remedies stay, in the order in which they are tried."""
+
 
 def encode(message: TerminationMessage, limit: int = TERMINATION_MESSAGE_LIMIT) -> bytes:
     """The message as JSON of at most `limit` bytes.
 
-    Free text is shortened until it fits; if it does not, the counts of single datasets are left out.
+    Free text is shortened until it fits, with the remedies left out before it gets too short to be of use;
+    if it does not, the counts of single datasets are left out.
 
     Raises:
         ValueError: It does not fit even without these.
     """
     for candidate in (message, _without_dataset_counts(message)):
-        for text_limit in (1024, 512, 256, 128, 64, 0):
-            shortened = _shortened(candidate, text_limit)
+        for text_limit, with_remedies in _SHORTER:
+            shortened = _shortened(candidate, text_limit, with_remedies=with_remedies)
             data = shortened.model_dump_json(by_alias=True, exclude_none=True).encode()
             if len(data) <= limit:
                 return data
@@ -33,13 +40,18 @@ def write(message: TerminationMessage) -> None:
         Path(path).write_bytes(encode(message))
 
 
-def _shortened(message: TerminationMessage, limit: int) -> TerminationMessage:
+def _shortened(message: TerminationMessage, limit: int, *, with_remedies: bool) -> TerminationMessage:
     refusal, finish = message.refusal, message.finish
     if refusal is not None:
         refusal = refusal.model_copy(update={"message": _cut(refusal.message, limit)})
     if finish is not None:
         failures = [
-            failure.model_copy(update={"message": _cut(failure.message, limit)})
+            failure.model_copy(
+                update={
+                    "message": _cut(failure.message, limit),
+                    "remedy": failure.remedy if with_remedies else "",
+                }
+            )
             for failure in finish.failures
         ]
         finish = finish.model_copy(update={"failures": failures})
