@@ -161,6 +161,12 @@ class TestDeadlines:
         assert placed.facts is not None
         assert (placed.facts.clock.running, placed.facts.clock.placed) == (ClockHand.ACTIVE, True)
 
+    def test_a_pod_that_its_node_refused_was_not_placed(self) -> None:
+        refused = pod("s", node="sick", rejected=True, ended=True, ready=False)
+        decision = decide(situation(planned(), Observed(servers=servers(refused)), endpoints=()))
+        assert decision.facts is not None
+        assert decision.facts.clock.running is ClockHand.PENDING
+
     def test_with_given_endpoints_the_first_worker_has_to_be_placed(self) -> None:
         given = [{"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}]
         seen = Observed(workers=(job(pod(node="n"), attempt=1),))

@@ -73,5 +73,7 @@ def _is_placed(situation: Situation) -> bool:
     """A server has its node; with given endpoints, a worker has."""
     seen = situation.seen
     if situation.spec.server is not None:
-        return any(pod.node for pod in seen.servers.pods)
-    return any(pod.node for job in seen.workers for pod in job.pods)
+        pods = seen.servers.pods
+    else:
+        pods = tuple(pod for job in seen.workers for pod in job.pods)
+    return any(pod.node and not pod.rejected for pod in pods)
