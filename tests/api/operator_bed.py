@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,26 @@ class Bed:
         return until(
             look, within, lambda: f"{kind} {status} {reason}: {json.dumps(self.kube.status(name), indent=1)}"
         )
+
+    def edit(self, name: str, **spec: Any) -> None:
+        """Merge a change into a run's spec."""
+        self.kube.patch_run(name, {"spec": spec})
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """Type and reason of each event that is recorded of a run."""
+        found = self.kube.core.list_namespaced_event(self.kube.namespace).items
+        return [(event.type, event.reason) for event in found if event.involved_object.name == name]
+
+    def make_pass(self, name: str) -> None:
+        """Call for a pass over a run, by a change that means nothing, and wait until there was one."""
+        before = self._passes()
+        self.kube.patch_run(name, {"metadata": {"labels": {"touched": uuid.uuid4().hex}}})
+        until(lambda: self._passes() > before, 30, f"a pass over {name}")
+
+    def _passes(self) -> float:
+        lines = self.operator.get("/metrics")[1].splitlines()
+        prefix = "draftmill_operator_reconcile_seconds_count"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(prefix))
 
     def writes(self) -> list[dict[str, Any]]:
         """Every write in this namespace that was made by the operator, oldest first, without its Lease."""

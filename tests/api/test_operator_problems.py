@@ -154,10 +154,10 @@ def test_each_problem_is_told_once_as_an_event(own_bed: Bed) -> None:
     run = own_bed.create("told")
     run.end("plan", exit_code=2, message=refusal_message("PromptsNotFound", "no /data/p.jsonl"))
     own_bed.kube.wait("told", lambda s: s.get("phase") == "Failed", within=30)
-    until(lambda: ("Warning", "PromptsNotFound") in events(own_bed, "told"), 5, "the event")
+    until(lambda: ("Warning", "PromptsNotFound") in own_bed.events("told"), 5, "the event")
     own_bed.operator.kill()
     own_bed.operator.start()
-    assert events(own_bed, "told").count(("Warning", "PromptsNotFound")) == 1
+    assert own_bed.events("told").count(("Warning", "PromptsNotFound")) == 1
 
 
 def warn(bed: Bed, pod: Any, reason: str, message: str) -> None:
@@ -176,8 +176,3 @@ def warn(bed: Bed, pod: Any, reason: str, message: str) -> None:
             "message": message,
         },
     )
-
-
-def events(bed: Bed, name: str) -> list[tuple[str, str]]:
-    found = bed.kube.core.list_namespaced_event(bed.kube.namespace).items
-    return [(event.type, event.reason) for event in found if event.involved_object.name == name]

@@ -24,6 +24,7 @@ from draftmill_api.progress import (
 )
 from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
 from tests.support.kube import Kube
+from tests.support.played_node import PlayedNode
 from tests.support.waiting import until
 
 FACTS = ModelFacts(
@@ -83,12 +84,20 @@ def counts(done: int, total: int) -> RunProgress:
 
 
 def answer(
-    done: int, total: int, *, state: WorkerState = WorkerState.RUNNING, config_hash: str = "c"
+    done: int,
+    total: int,
+    *,
+    state: WorkerState = WorkerState.RUNNING,
+    config_hash: str = "c",
+    worker: str = "0/1",
+    **rest: Any,
 ) -> Progress:
     """What a worker says at `/progress`."""
     return Progress(
+        **rest,
         state=state,
         config_hash=config_hash,
+        worker=worker,
         progress=counts(done, total).model_copy(
             update={"in_flight": 8, "requests_per_second": "1.1", "tokens_per_second": 1200, "eta": "1m"}
         ),
@@ -112,17 +121,23 @@ class Player:
 
         return until(look, within, lambda: f"a {role} pod of {self.run}: {self.kube.status(self.run)}")
 
-    def make_ready(self, role: str, address: str | None = None) -> Any:
-        """The pod of a role runs and is Ready; the pod."""
+    def make_ready(self, role: str, address: str | None = None, node: PlayedNode | None = None) -> Any:
+        """The pod of a role runs, on a node if one is given, and is Ready; the pod."""
         pod = self.pod(role)
+        if node is not None:
+            node.take(pod)
+        self.make_pod_ready(pod, address)
+        return pod
+
+    def make_pod_ready(self, pod: Any, address: str | None = None) -> None:
+        """A pod runs and is Ready."""
         self.set_status(
             pod,
             phase="Running",
             podIP=address or next(_addresses),
-            conditions=[_condition("Ready", "True")],
+            conditions=[_condition("Ready", "True"), _condition("ContainersReady", "True")],
             containerStatuses=[_container(pod, {"running": {"startedAt": _now()}}, ready=True)],
         )
-        return pod
 
     def end(self, role: str, exit_code: int = 0, message: TerminationMessage | str = "") -> Any:
         """The container of a role's pod ends; the pod."""
@@ -142,7 +157,7 @@ class Player:
         self.set_status(
             pod,
             phase="Succeeded" if exit_code == 0 else "Failed",
-            conditions=[_condition("Ready", "False")],
+            conditions=[_condition("Ready", "False"), _condition("ContainersReady", "False")],
             containerStatuses=[_container(pod, {"terminated": terminated}, ready=False)],
         )
 
@@ -159,12 +174,12 @@ class Player:
         """Write fields of a pod's status."""
         self.kube.core.patch_namespaced_pod_status(pod.metadata.name, self.kube.namespace, {"status": status})
 
-    def to_running(self, total: int = 100, servers: int = 1) -> None:
-        """From a new run to a worker that is at work."""
+    def to_running(
+        self, total: int = 100, address: str | None = None, node: PlayedNode | None = None
+    ) -> tuple[Any, Any]:
+        """From a new run to a worker that is at work; the pods of server and worker."""
         self.end("plan", message=plan_message(total))
-        for _ in range(servers):
-            self.make_ready("server")
-        self.make_ready("worker")
+        return self.make_ready("server", node=node), self.make_ready("worker", address, node)
 
     def jobs(self, role: str) -> list[Any]:
         """Jobs of a role."""
@@ -174,10 +189,14 @@ class Player:
         ).items
         return jobs
 
+    def config_text(self) -> str:
+        """The job config in the cluster, as a job reads it."""
+        config_map = self.kube.core.read_namespaced_config_map(f"{self.run}-sr-config", self.kube.namespace)
+        return str(config_map.data["job.yaml"])
+
     def config(self) -> dict[str, Any]:
         """The job config in the cluster."""
-        config_map = self.kube.core.read_namespaced_config_map(f"{self.run}-sr-config", self.kube.namespace)
-        parsed: dict[str, Any] = json.loads(config_map.data["job.yaml"])
+        parsed: dict[str, Any] = json.loads(self.config_text())
         return parsed
 
 
