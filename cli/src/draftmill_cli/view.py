@@ -12,7 +12,7 @@ from rich.text import Text
 
 from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
 from draftmill_api.v1alpha1.shared import Volume
-from draftmill_api.v1alpha1.status import DatasetProgress, Phase, RunProgress
+from draftmill_api.v1alpha1.status import DatasetProgress, Failure, Phase, RunProgress
 
 _COLOURS = {Phase.SUCCEEDED: "bold green", Phase.FAILED: "bold red", Phase.RUNNING: "bold cyan"}
 _BAR_WIDTH = 40
@@ -57,9 +57,14 @@ def report(run: SynthRun, now: datetime) -> RenderableType:
         rows = [(c.type, c.status.value, c.reason, c.message) for c in status.conditions]
         parts += ["", _table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)]
     if status.failures:
-        rows = [(f.reason, str(f.count), f.id, f.message) for f in status.failures]
-        parts += ["", _table(("FAILURE", "ROWS", "FOR EXAMPLE", "MESSAGE"), rows)]
+        parts += ["", failures_table(status.failures)]
     return Group(*parts)
+
+
+def failures_table(failures: Iterable[Failure]) -> Table:
+    """Why rows failed, and what to do about it."""
+    rows = [(each.reason, f"{each.count:,}", each.id, each.message, each.remedy) for each in failures]
+    return _table(("FAILURE", "ROWS", "FOR EXAMPLE", "MESSAGE", "WHAT TO DO"), rows)
 
 
 def _facts(run: SynthRun, status: SynthRunStatus, now: datetime) -> Table:

@@ -7,6 +7,7 @@ import pytest
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import Manifest, ManifestDataset, PartFile
+from draftmill_api.record import DeadLetter
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_cli.main import main
 from tests.support.records import key, record, write
@@ -103,3 +104,25 @@ def test_many_faults_are_counted_though_few_are_told(
     assert text.count("is there twice") == 3
     assert "7 more of the kind" in text
     assert "Not well: 10 faults." in text
+
+
+def test_a_row_that_failed_is_told_with_what_to_do_and_is_no_fault(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letter = DeadLetter(
+        id=key(7),
+        prompt_key=key(7),
+        sample_id=7,
+        dataset="B1_arithmetic",
+        sample=0,
+        reason="overloaded",
+        message="HTTP 429",
+        permanent=False,
+        tries=4,
+        created="2026-01-01T00:00:00Z",
+    )
+    (folder / "B1_arithmetic" / "dead_letter.jsonl").write_text(letter.model_dump_json() + "\n")
+    assert main(["check", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert f"overloaded  1     {key(7)}  HTTP 429  lower generation.concurrency, or add servers" in said
+    assert "All is well." in said

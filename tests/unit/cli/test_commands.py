@@ -31,6 +31,14 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert f"usage: draftmill {command} " in capsys.readouterr().out
 
 
+def test_generate_tells_what_it_does_when_too_many_rows_fail(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["generate", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--when-paused {wait,exit}" in said
+    assert "end with exit code 3, or stay until the config raises it or has another resumeToken" in said
+
+
 def test_a_missing_extra_is_named_with_its_remedy() -> None:
     program = (
         "import sys\n"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -102,7 +103,7 @@ def test_the_report_of_a_running_run_has_counts_and_conditions() -> None:
     assert "1 of 1 servers ready" in text
 
 
-def test_the_report_of_a_failed_run_has_the_reason_and_the_failures() -> None:
+def test_the_report_of_a_failed_run_has_the_reason_and_the_failures_with_what_to_do() -> None:
     text = shown(
         run(
             phase="Failed",
@@ -110,13 +111,16 @@ def test_the_report_of_a_failed_run_has_the_reason_and_the_failures() -> None:
             message="the server's prompt ids differ",
             startTime="2026-01-01T11:00:00Z",
             completionTime="2026-01-01T11:00:42Z",
-            failures=[{"reason": "bad_request", "count": 3, "id": "k1", "message": "too long"}],
+            failures=[
+                {"reason": "bad_request", "count": 3, "id": "k1", "message": "too long", "remedy": "cut it"}
+            ],
         )
     )
 
     assert "Failed after 42s" in text
     assert "PreflightFailed: the server's prompt ids differ" in text
-    assert "bad_request" in text
+    assert re.search("FAILURE +ROWS +FOR EXAMPLE +MESSAGE +WHAT TO DO", text)
+    assert re.search("bad_request +3 +k1 +too long +cut it", text)
 
 
 def test_a_run_that_no_operator_has_seen_is_pending() -> None:

@@ -13,18 +13,20 @@ from draftmill_api.manifest import Manifest, PartFile
 from draftmill_cli.console import show
 from draftmill_cli.errors import CliError
 from draftmill_cli.records import record_files
-from draftmill_cli.view import counts_table
+from draftmill_cli.view import counts_table, failures_table
 from draftmill_jobs.finish.auditing import Audit, audit_folder
-from draftmill_jobs.finish.finishing import MANIFEST_FILE
+from draftmill_jobs.finish.finishing import MANIFEST_FILE, most_frequent_failures
 
 
 def run(args: Namespace) -> int:
-    """Reads every line, prints the counts and what is wrong; 0 when nothing is."""
+    """Reads every line, prints the counts, why rows failed, and what is wrong; 0 when nothing is."""
     folder: Path = args.folder
     folders = [files[0].parent for files in record_files(folder).values()]
     audits = [audit_folder(dataset) for dataset in folders]
     faults = [*_faults(audits), *differences(folder, audits)]
-    show(_table(audits), *faults, _verdict(_count(audits, faults)))
+    failures = most_frequent_failures(audits)
+    tables = [_table(audits), *([failures_table(failures)] if failures else [])]
+    show(*tables, *faults, _verdict(_count(audits, faults)))
     return 1 if faults else 0
 
 

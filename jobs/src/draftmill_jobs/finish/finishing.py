@@ -54,7 +54,7 @@ def finish(config: SynthJobConfig) -> FinishResult:
         cap_reached=any(audit.tally.not_admitted for audit in audits),
         manifest=_below_volume(output / MANIFEST_FILE),
         manifest_sha256=digest,
-        failures=_failures(audits),
+        failures=most_frequent_failures(audits),
     )
 
 
@@ -150,8 +150,8 @@ def _manifest(
     )
 
 
-def _failures(audits: list[Audit]) -> list[Failure]:
-    """The most frequent reasons over all datasets, with one row each."""
+def most_frequent_failures(audits: list[Audit]) -> list[Failure]:
+    """The most frequent reasons over all datasets, at most 5, with one row each."""
     merged: dict[str, Failure] = {}
     for audit in audits:
         for failure in audit.failures.most_common(_FAILURES):
