@@ -19,6 +19,7 @@ from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.diagnose import Detective
 from draftmill_operator.kube.errors import ApiError
+from draftmill_operator.kube.resources import RESOURCES
 from draftmill_operator.kube.writes import Kube, Propagation
 from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
 from draftmill_operator.observe.observe import observe
@@ -65,6 +66,8 @@ class Reconciler:
         self._applier = Applier(kube, store)
         self._detective = Detective(kube)
         self._progress_written: dict[str, float] = {}
+        self._doubtful: set[RunKey] = set()
+        """Runs whose last pass failed: a write of it may have been carried out though nobody heard of it."""
         self._access_modes: dict[tuple[str, str], list[str]] = {}
         """Of data claims; a claim cannot change them."""
 
@@ -75,27 +78,41 @@ class Reconciler:
             RetryLater: a child could not be made, and the status says so; or the API server refused
                 something else, or could not be reached.
         """
-        raw = self._store.run(key)
-        if raw is None:
-            return None
         started, result = self._clock.monotonic(), "error"
         try:
+            raw = await self._newest(key)
             try:
-                run = Run.from_object(raw)
-                if run.being_deleted:
-                    self._progress_written.pop(run.identity.uid, None)
-                    return None
-                requeue = await self._pass(run)
+                requeue = await self._pass_over(raw) if raw is not None else None
             except NotUnderstoodError as error:
-                await self._report(key, raw, error)
+                await self._report(key, raw or {}, error)
                 return LOOK_AGAIN_AT_NOT_UNDERSTOOD
             result = "success"
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
+            self._doubtful.add(key)
             raise RetryLater(str(error) or type(error).__name__) from error
         finally:
             elapsed = self._clock.monotonic() - started
             RECONCILE_SECONDS.labels(kind=key.kind, result=result).observe(elapsed)
         return requeue
+
+    async def _newest(self, key: RunKey) -> Object | None:
+        """The run as the cache has it, which is brought up to date first where it may lack an own write.
+
+        A run that has ended unheard would else go on for a pass, and end a second time.
+        """
+        if key in self._doubtful:
+            raw = await self._kube.client.get(RESOURCES[Kind.RUN], key.namespace, key.name)
+            if raw is not None:
+                self._store.put(Kind.RUN, raw)
+            self._doubtful.discard(key)
+        return self._store.run(key)
+
+    async def _pass_over(self, raw: Object) -> float | None:
+        run = Run.from_object(raw)
+        if run.being_deleted:
+            self._progress_written.pop(run.identity.uid, None)
+            return None
+        return await self._pass(run)
 
     async def _report(self, key: RunKey, raw: Object, error: NotUnderstoodError) -> None:
         """Say in the run's status that this operator cannot act on it."""
@@ -168,7 +185,7 @@ class Reconciler:
         return bool(modes) and "ReadWriteMany" not in modes
 
     async def _write(self, run: Run, status: SynthRunStatus, now: datetime) -> float | None:
-        """Write the status if it differs in meaning; seconds to wait if it is progress and too early."""
+        """Write the status if it differs in meaning; seconds to the next look, if one is needed for that."""
         if not worth_writing(run.status, status):
             STATUS_WRITES.labels(result="skipped").inc()
             return None
@@ -183,7 +200,8 @@ class Reconciler:
         self._progress_written[run.identity.uid] = self._clock.monotonic()
         self._store.put(Kind.RUN, written)
         await self._kube.record(run.identity, events_between(run.status, status), now)
-        return None
+        # A spec that was edited meanwhile has come with the answer: its watch event brings no news any more.
+        return None if written["metadata"]["generation"] == run.generation else 0.0
 
     def _wait_for_progress(self, run: Run) -> float:
         last = self._progress_written.get(run.identity.uid)

@@ -285,7 +285,7 @@ class TestPaused:
         seen = Observed(
             workers=(job(pod("a"), attempt=1), job(pod("b"), attempt=1, worker=1)),
             servers=READY,
-            progress={0: progress(40, WorkerState.PAUSED), 1: progress(41)},
+            progress={0: progress(40, WorkerState.PAUSED, worker="0/2"), 1: progress(41, worker="1/2")},
         )
         status = planned(attempts=[Attempts(worker=0, count=1), Attempts(worker=1, count=1)])
         assert decide(situation(status, seen, generation={"workers": 2})).phase is Phase.RUNNING
@@ -314,8 +314,10 @@ class TestWorkers:
         assert lost.wanted.workers == {0: 1, 2: 1}
         assert lost.problem == Problem("WorkerRestarting", "worker 1: attempt 1 failed: exit code 137")
         assert lost.facts is not None
-        again = decide(three(*lost.facts.attempts, workers=jobs, now=later(2)))
-        assert again.wanted.workers == {0: 1, 1: 2, 2: 1}
+        still_there = decide(three(*lost.facts.attempts, workers=jobs, now=later(2)))
+        assert still_there.wanted.workers == {0: 1, 2: 1}
+        gone = decide(three(*lost.facts.attempts, workers=(jobs[0], jobs[2]), now=later(2)))
+        assert gone.wanted.workers == {0: 1, 1: 2, 2: 1}
 
     def test_one_that_is_done_is_not_started_again(self) -> None:
         records = [

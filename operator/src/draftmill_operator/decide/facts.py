@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from draftmill_api.v1alpha1.status import Attempts, ExcludedNode, Pause, RunClock, SynthRunStatus
@@ -18,6 +19,8 @@ class Facts:
     clock: RunClock
     pause: Pause | None
     excluded_nodes: tuple[ExcludedNode, ...]
+    former: tuple[Attempts, ...] = ()
+    """Of workers that there were before there were fewer: a number is never used for two attempts."""
 
     @classmethod
     def of(cls, status: SynthRunStatus) -> Facts:
@@ -31,24 +34,34 @@ class Facts:
             excluded_nodes=tuple(status.excluded_nodes),
         )
 
-    def for_workers(self, count: int, workers_hash: str, restart: str) -> Facts:
-        """The facts for so many workers of this hash.
+    def for_workers(self, count: int, workers_hash: str, restart: str, seen: Mapping[int, int]) -> Facts:
+        """The facts for so many workers of this hash; `seen` has the highest attempt there is of each worker.
 
-        Workers that were started with something else begin anew: their failures are forgotten, and so is
-        their success, since the rows may fall to other workers now. Only the numbers of attempts go on.
+        An attempt that is seen was started, whether or not that could be recorded. Workers that were started
+        with something else begin anew: their failures are forgotten, and so is their success, since the rows
+        may fall to other workers now. Only the numbers of attempts go on.
         """
-        known = {record.worker: record for record in self.attempts}
-        records = [known.get(index, Attempts(worker=index)) for index in range(count)]
+        known = {index: Attempts(worker=index) for index in (*range(count), *seen)}
+        known |= {record.worker: record for record in self.attempts}
+        for index, attempt in seen.items():
+            if attempt > known[index].count:
+                known[index] = known[index].model_copy(update={"count": attempt})
         if self.workers_hash not in {"", workers_hash}:
-            records = [
-                Attempts(
-                    worker=record.worker, count=record.count, last_failed_attempt=record.last_failed_attempt
-                )
-                for record in records
-            ]
-        return replace(self, attempts=tuple(records), workers_hash=workers_hash, restart_served=restart)
+            known = {index: _begun_anew(record) for index, record in known.items()}
+        records = [known[index] for index in sorted(known)]
+        return replace(
+            self,
+            attempts=tuple(records[:count]),
+            former=tuple(records[count:]),
+            workers_hash=workers_hash,
+            restart_served=restart,
+        )
 
     def with_attempts(self, *changed: Attempts) -> Facts:
         """The facts with these records in place of the ones of the same workers."""
         new = {record.worker: record for record in changed}
         return replace(self, attempts=tuple(new.get(record.worker, record) for record in self.attempts))
+
+
+def _begun_anew(record: Attempts) -> Attempts:
+    return Attempts(worker=record.worker, count=record.count, last_failed_attempt=record.last_failed_attempt)

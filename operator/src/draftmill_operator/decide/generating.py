@@ -135,7 +135,7 @@ def _best_known(situation: Situation, worker: Worker, job: ObservedJob) -> RunPr
     """The newest count of a worker there is: its last words, its last answer, or what status has of it."""
     if job.message is not None and job.message.worker is not None:
         return job.message.worker.progress
-    answer = situation.seen.progress.get(worker.index)
+    answer = situation.progress.get(worker.index)
     if answer is not None:
         return answer.progress
     return situation.run.status.progress if len(situation.workers) == 1 else None
@@ -156,7 +156,7 @@ def _problem(situation: Situation) -> Problem | None:
 
 def _silence(situation: Situation, worker: Worker) -> Problem | None:
     """A worker that runs and cannot be heard would look as if it never started."""
-    if worker.index in situation.seen.progress or worker.living is None:
+    if worker.index in situation.progress or worker.living is None:
         return None
     for pod in worker.living.live_pods:
         if pod.running_since is not None and situation.now - pod.running_since > PATIENCE:
@@ -170,7 +170,7 @@ def _silence(situation: Situation, worker: Worker) -> Problem | None:
 
 def _warning(situation: Situation) -> Problem | None:
     """What a worker finds worth a look."""
-    texts = (answer.warning for answer in situation.seen.progress.values())
+    texts = (answer.warning for answer in situation.progress.values())
     text = next((text for text in texts if text), "")
     return Problem(ERRORS_FREQUENT, text) if text else None
 
@@ -179,13 +179,12 @@ def _next_look(situation: Situation, starting: Start) -> float | None:
     if starting.wait is not None:
         return starting.wait
     unheard = any(
-        worker.living is not None and worker.index not in situation.seen.progress
-        for worker in situation.workers
+        worker.living is not None and worker.index not in situation.progress for worker in situation.workers
     )
     return LOOK_AGAIN if unheard else None
 
 
 def _phase(situation: Situation) -> Phase:
     """Running from the preflight of the first attempt on; a lost worker or server does not lead back."""
-    at_work = any(answer.state in AT_WORK for answer in situation.seen.progress.values())
+    at_work = any(answer.state in AT_WORK for answer in situation.progress.values())
     return Phase.RUNNING if has_worked(situation) or at_work else Phase.STARTING

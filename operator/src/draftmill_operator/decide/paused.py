@@ -51,7 +51,7 @@ def problem_of(pause: Pause) -> Problem:
 
 def _answers(situation: Situation) -> list[Progress] | None:
     """What each worker with work left says; None if one of them cannot be heard."""
-    progress = situation.seen.progress
+    progress = situation.progress
     open_workers = [worker for worker in situation.workers if not worker.record.succeeded]
     if any(worker.living is None or worker.index not in progress for worker in open_workers):
         return None

@@ -42,6 +42,8 @@ def decide(situation: Situation) -> Decision:
     if decision.failed is not None:
         decision = replace(decision, wanted=replace(decision.wanted, keep_servers=_keeps(situation)))
     retry = next_try(situation, facts) if decision.wanted.servers else None
+    if facts.excluded_nodes != situation.facts.excluded_nodes:
+        retry = 0  # what is recorded is not needed as evidence any more
     looks = (decision.requeue_after, next_deadline(situation, facts.clock), retry)
     return replace(
         decision,

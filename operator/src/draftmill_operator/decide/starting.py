@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from draftmill_operator.decide.attempts import remaining_delay
 from draftmill_operator.decide.nodes import rejection_problem
+from draftmill_operator.decide.removals import may_run
 from draftmill_operator.decide.types import Situation, Worker
-from draftmill_operator.observe.types import ObservedPod, Problem
+from draftmill_operator.observe.types import Problem
 
 SERVERS_NOT_READY = "ServersNotReady"
 WORKER_RESTARTING = "WorkerRestarting"
@@ -35,16 +36,15 @@ def start(situation: Situation) -> Start:
     numbers: dict[int, int] = {}
     problem, wait = None, None
     for worker in missing:
-        pod = _in_the_way(situation, worker)
+        obstacle = _in_the_way(situation, worker)
         delay = remaining_delay(worker.record, situation.now)
-        if pod is not None:
-            why = f": {pod.problem.message}" if pod.problem is not None else ""
-            problem = named(situation, worker, f"waiting for pod {pod.name} to be gone{why}")
+        if obstacle is not None:
+            problem = named(situation, worker, f"waiting for {obstacle}")
         elif delay > 0:
             problem = named(situation, worker, f"the last attempt failed: {worker.record.last_failure}")
             wait = delay if wait is None else min(wait, delay)
         else:
-            numbers[worker.index] = worker.newest + 1
+            numbers[worker.index] = worker.record.count + 1
     return Start(numbers, problem, wait)
 
 
@@ -70,9 +70,16 @@ def _no_server(situation: Situation) -> Problem | None:
     return Problem(SERVERS_NOT_READY, "no server is ready; the next attempt waits for one")
 
 
-def _in_the_way(situation: Situation, worker: Worker) -> ObservedPod | None:
-    """A pod that may still write this worker's rows: its own, or one that had another share of them."""
+def _in_the_way(situation: Situation, worker: Worker) -> str | None:
+    """What may still write this worker's rows: an attempt of its own, or one that had another share of them.
+
+    A Job that is not gone may have a pod that the cache does not know yet.
+    """
     own = (job for job in situation.seen.workers if job.worker == worker.index)
-    pods = [pod for job in (*own, *situation.outdated_jobs) for pod in job.live_pods]
+    jobs = [*own, *situation.outdated_jobs]
+    pods = [pod for job in jobs for pod in job.live_pods]
     pods += [pod for pod in situation.seen.stray_worker_pods if not pod.ended]
-    return pods[0] if pods else None
+    if pods:
+        why = f": {pods[0].problem.message}" if pods[0].problem is not None else ""
+        return f"pod {pods[0].name} to be gone{why}"
+    return next((f"Job {job.name} to be gone" for job in jobs if job.deleting or may_run(job)), None)

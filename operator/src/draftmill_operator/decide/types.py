@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from draftmill_api.progress import FinishResult, PlanResult
+from draftmill_api.progress import FinishResult, PlanResult, Progress
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Attempts, Phase
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
@@ -24,13 +24,18 @@ class Worker:
     record: Attempts
     job: ObservedJob | None
     """Its youngest attempt that was started with what the workers are started with now."""
-    newest: int
-    """The highest number of an attempt that is recorded or seen."""
+    of: int
+    """How many workers there are."""
 
     @property
     def index(self) -> int:
         """Its number among the workers, from 0."""
         return self.record.worker
+
+    @property
+    def share(self) -> str:
+        """Its share of the rows: `0/3`."""
+        return f"{self.index}/{self.of}"
 
     @property
     def living(self) -> ObservedJob | None:
@@ -64,9 +69,9 @@ class Situation:
     @cached_property
     def facts(self) -> Facts:
         """What is recorded, brought to the workers that the spec wants now."""
-        recorded = Facts.of(self.run.status)
-        return recorded.for_workers(
-            self.spec.generation.workers, workers_hash(self.spec), self.spec.restart or ""
+        spec, seen = self.spec, {job.worker: job.attempt for job in self.seen.workers}
+        return Facts.of(self.run.status).for_workers(
+            spec.generation.workers, workers_hash(spec), spec.restart or "", seen
         )
 
     @cached_property
@@ -75,17 +80,27 @@ class Situation:
         return tuple(self._worker(record) for record in self.facts.attempts)
 
     @cached_property
+    def progress(self) -> Mapping[int, Progress]:
+        """What workers say whose share of the rows is one of those that there are now, by their index."""
+        shares = {worker.index: worker.share for worker in self.workers}
+        return {
+            index: answer
+            for index, answer in self.seen.progress.items()
+            if answer.worker == shares.get(index)
+        }
+
+    @cached_property
     def outdated_jobs(self) -> tuple[ObservedJob, ...]:
         """Attempts that were started with something else than workers are started with now."""
         return tuple(job for job in self.seen.workers if not self._is_current(job))
 
     def _worker(self, record: Attempts) -> Worker:
-        jobs = [job for job in self.seen.workers if job.worker == record.worker]
+        jobs = (job for job in self.seen.workers if job.worker == record.worker)
         current = [job for job in jobs if self._is_current(job)]
         return Worker(
             record=record,
             job=max(current, key=lambda job: job.attempt, default=None),
-            newest=max(record.count, record.last_failed_attempt, *(job.attempt for job in jobs), 0),
+            of=len(self.facts.attempts),
         )
 
     def _is_current(self, job: ObservedJob) -> bool:

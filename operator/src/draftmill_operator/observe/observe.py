@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from draftmill_api import names as api_names
 from draftmill_api.progress import Progress
 from draftmill_operator.observe.answers import Answers
-from draftmill_operator.observe.ownership import is_of_deployment, was_of_worker_job
+from draftmill_operator.observe.ownership import is_of_deployment, was_of_job
 from draftmill_operator.observe.pods import observe_pod, parse_time
 from draftmill_operator.observe.store import Kind, Store, controller_uid
 from draftmill_operator.observe.types import (
@@ -47,13 +47,15 @@ def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[
         for role in (Role.PLAN, Role.WORKER, Role.FINISH)
     }
     workers = tuple(sorted(by_role[Role.WORKER], key=lambda job: job.attempt))
+    strays = [raw for raw in pods if _is_stray(run, raw, [job for _, job in jobs])]
     return Observed(
         defaults=_defaults(run, store),
         config=_config(run, store),
         plan=next(iter(by_role[Role.PLAN]), None),
         finish=next(iter(by_role[Role.FINISH]), None),
         workers=workers,
-        stray_worker_pods=_strays(run, pods, workers, findings),
+        stray_worker_pods=tuple(_pod(raw, findings) for raw in strays if _role(raw) is Role.WORKER),
+        stray_step_pods=tuple(_pod(raw, findings) for raw in strays if _role(raw) is not Role.WORKER),
         servers=_servers(run, store, pods, findings),
         progress=_current_progress(workers, answers),
         known=answers.of_run(run.uid),
@@ -117,15 +119,12 @@ def _pod(raw: dict[str, Any], findings: Mapping[str, Problem]) -> ObservedPod:
     return replace(pod, problem=findings.get(pod.uid, pod.problem))
 
 
-def _strays(
-    run: RunIdentity,
-    pods: list[dict[str, Any]],
-    workers: tuple[ObservedJob, ...],
-    findings: Mapping[str, Problem],
-) -> tuple[ObservedPod, ...]:
-    known = {pod.uid for job in workers for pod in job.pods}
-    made = (raw for raw in pods if _role(raw) is Role.WORKER and was_of_worker_job(run.key, raw))
-    return tuple(_pod(raw, findings) for raw in made if raw["metadata"]["uid"] not in known)
+def _is_stray(run: RunIdentity, pod: dict[str, Any], jobs: list[ObservedJob]) -> bool:
+    """Whether a Job of the run made this pod and is gone."""
+    role = _role(pod)
+    if role not in _JOB_ROLES or not was_of_job(run.key, role, pod):
+        return False
+    return controller_uid(pod) not in {job.uid for job in jobs}
 
 
 def _servers(

@@ -32,9 +32,12 @@ def run_of_worker(store: Store, pod: Object) -> RunKey | None:
     return key if controller_uid(pod) in {job["metadata"]["uid"] for job in jobs} else None
 
 
-def was_of_worker_job(run: RunKey, pod: Object) -> bool:
-    """Whether a Job that was a worker of the run made this pod, though the Job may be gone."""
-    return _controller_begins(pod, "Job", child_name(run, Role.WORKER))
+def was_of_job(run: RunKey, role: Role, pod: Object) -> bool:
+    """Whether a Job of this role made this pod for the run, though the Job may be gone."""
+    if role is Role.WORKER:
+        return _controller_begins(pod, "Job", child_name(run, role))
+    owner = controller(pod)
+    return owner is not None and (owner["kind"], owner["name"]) == ("Job", child_name(run, role))
 
 
 def is_of_deployment(run: RunKey, pod: Object) -> bool:

@@ -175,8 +175,11 @@ class Observed:
     plan: ObservedJob | None = None
     finish: ObservedJob | None = None
     workers: tuple[ObservedJob, ...] = ()
+    """Attempts of workers, in the order of their numbers."""
     stray_worker_pods: tuple[ObservedPod, ...] = ()
     """Pods of workers whose Job is gone."""
+    stray_step_pods: tuple[ObservedPod, ...] = ()
+    """Pods of a plan or a finish whose Job is gone."""
     servers: ObservedServers = field(default_factory=lambda: ObservedServers(exists=False))
     progress: Mapping[int, Progress] = field(default_factory=dict)
     """Last answer of each worker's youngest pod, by the worker's index."""
@@ -191,7 +194,7 @@ class Observed:
     @property
     def live_pods(self) -> tuple[ObservedPod, ...]:
         """Every pod of the run that may still run something."""
-        others = (*self.servers.pods, *self.stray_worker_pods)
+        others = (*self.servers.pods, *self.stray_worker_pods, *self.stray_step_pods)
         return (
             *(pod for job in self.jobs for pod in job.live_pods),
             *(pod for pod in others if not pod.ended),

@@ -22,7 +22,6 @@ from draftmill_operator.decide.ended import terminal_condition
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.starting import server_problem
 from draftmill_operator.decide.types import Decision, Situation, Worker
-from draftmill_operator.observe.types import Observed
 from draftmill_operator.run import Run
 from draftmill_operator.status.conditions import ServerCount, conditions
 from draftmill_operator.status.together import datasets_together, failures_together, progress_together
@@ -33,10 +32,10 @@ CAP_REACHED: Final = "CapReached"
 
 def summarise(situation: Situation, decision: Decision) -> SynthRunStatus:
     """The status after this pass; an ended run keeps what it ended with."""
-    run, seen = situation.run, situation.seen
+    run = situation.run
     servers = _count_servers(situation, decision)
     if terminal_condition(run.status) is not None:
-        update = {"observed_generation": run.generation, "servers": _servers(run, decision, servers)}
+        update = {"observed_generation": run.generation, "servers": _servers(servers)}
         return run.status.model_copy(update=update)
     time = situation.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     facts = decision.facts or situation.facts
@@ -48,15 +47,15 @@ def summarise(situation: Situation, decision: Decision) -> SynthRunStatus:
             "observed_generation": run.generation,
             "phase": decision.phase,
             "reason": _reason(decision)[:128],
-            "message": (problem.message if problem is not None else _waiting_for(seen))[:4096],
+            "message": (problem.message if problem is not None else _waiting_for(situation))[:4096],
             "conditions": conditions(run, decision, plan, servers, time),
             "plan": plan,
             "progress": _progress(situation, decision),
             "datasets": _datasets(situation, decision),
-            "servers": _servers(run, decision, servers),
+            "servers": _servers(servers),
             "output": _output(run, plan, decision.completed),
             "failures": _failures(situation, decision),
-            "attempts": list(facts.attempts) if _has_attempts(facts) else run.status.attempts,
+            "attempts": [*facts.attempts, *facts.former] if _has_attempts(facts) else run.status.attempts,
             "workers_hash": facts.workers_hash,
             "restart_served": facts.restart_served,
             "clock": facts.clock,
@@ -75,7 +74,7 @@ def _has_started(decision: Decision) -> bool:
 
 
 def _has_attempts(facts: Facts) -> bool:
-    return any(record.count for record in facts.attempts)
+    return any(record.count for record in (*facts.attempts, *facts.former))
 
 
 def _reason(decision: Decision) -> str:
@@ -85,15 +84,15 @@ def _reason(decision: Decision) -> str:
     return problem.reason if problem is not None else ""
 
 
-def _waiting_for(seen: Observed) -> str:
+def _waiting_for(situation: Situation) -> str:
     """What a worker waits for before it is at work, in its own words."""
-    waiting = (answer for answer in seen.progress.values() if answer.state in BEFORE_WORK)
+    waiting = (answer for answer in situation.progress.values() if answer.state in BEFORE_WORK)
     return next((answer.message for answer in waiting if answer.message), "")
 
 
 def _config_hash(situation: Situation) -> str:
     """What all workers that can be heard have in force; while they differ, what they had before."""
-    hashes = {answer.config_hash for answer in situation.seen.progress.values()}
+    hashes = {answer.config_hash for answer in situation.progress.values()}
     return hashes.pop() if len(hashes) == 1 else situation.run.status.config_hash
 
 
@@ -121,7 +120,8 @@ def _plan(run: Run, result: PlanResult) -> Plan:
 
 def _count_servers(situation: Situation, decision: Decision) -> ServerCount:
     server, wanted = situation.spec.server, decision.wanted
-    holds = server is not None and (wanted.servers or wanted.keep_servers)
+    kept = wanted.keep_servers and situation.seen.servers.exists
+    holds = server is not None and (wanted.servers or kept)
     return ServerCount(
         ready=len(situation.endpoints) if holds else 0,
         wanted=server.replicas if server is not None and holds else 0,
@@ -129,8 +129,8 @@ def _count_servers(situation: Situation, decision: Decision) -> ServerCount:
     )
 
 
-def _servers(run: Run, decision: Decision, count: ServerCount) -> Servers | None:
-    if run.spec.server is None or not (decision.wanted.servers or decision.wanted.keep_servers):
+def _servers(count: ServerCount) -> Servers | None:
+    if not count.wanted:
         return None
     return Servers(ready=count.ready, wanted=count.wanted, summary=f"{count.ready}/{count.wanted}")
 
@@ -154,7 +154,7 @@ def _progress(situation: Situation, decision: Decision) -> RunProgress | None:
 
 
 def _all_heard(situation: Situation) -> bool:
-    return all(worker.index in situation.seen.progress for worker in situation.workers)
+    return all(worker.index in situation.progress for worker in situation.workers)
 
 
 def _of_worker(situation: Situation, worker: Worker) -> RunProgress | None:
@@ -162,9 +162,9 @@ def _of_worker(situation: Situation, worker: Worker) -> RunProgress | None:
     job = worker.job
     if job is not None and job.message is not None and job.message.worker is not None:
         return _at_rest(job.message.worker.progress)
-    answer = situation.seen.progress.get(worker.index)
+    answer = situation.progress.get(worker.index)
     if answer is None or answer.state in BEFORE_WORK:
-        answer = situation.seen.known.get(f"{worker.index}/{len(situation.workers)}")
+        answer = situation.seen.known.get(worker.share)
         if answer is None or answer.state in BEFORE_WORK:
             return None
         return _at_rest(answer.progress)
@@ -202,9 +202,9 @@ def _answers_at_work(situation: Situation) -> list[Progress] | None:
     """What each worker said last while it was at work; None if one of them never was."""
     found = []
     for worker in situation.workers:
-        answer = situation.seen.progress.get(worker.index)
+        answer = situation.progress.get(worker.index)
         if answer is None or answer.state in BEFORE_WORK:
-            answer = situation.seen.known.get(f"{worker.index}/{len(situation.workers)}")
+            answer = situation.seen.known.get(worker.share)
         if answer is None or answer.state in BEFORE_WORK:
             return None
         found.append(answer)

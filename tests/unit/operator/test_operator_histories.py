@@ -1,0 +1,135 @@
+"""Single histories in the world in memory: orders of events that are rare, and what holds in them."""
+
+from __future__ import annotations
+
+from draftmill_operator.observe.store import Kind, Object
+from draftmill_operator.run import Role
+from tests.unit.operator.world import events
+from tests.unit.operator.world.api import Fault, Killed
+from tests.unit.operator.world.controllers import role
+from tests.unit.operator.world.kubelet import ROWS
+from tests.unit.operator.world.world import World
+
+
+def until(world: World, phase: str) -> World:
+    """All goes well until then."""
+    for _ in range(100):
+        if world.phase == phase:
+            return world
+        world.go_on()
+    raise AssertionError(f"never {phase}: {world.status}")
+
+
+def jobs(world: World, what: Role) -> list[str]:
+    return [raw["metadata"]["name"] for raw in world.server.all(Kind.JOB) if role(raw) == what]
+
+
+def pods(world: World, what: Role) -> list[Object]:
+    return [raw for raw in world.server.all(Kind.POD) if role(raw) == what]
+
+
+def test_a_number_is_not_used_again_when_workers_were_fewer_in_between() -> None:
+    world = until(World(generation={"workers": 2}), "Running")
+    world.edit_generation(workers=1)
+    while jobs(world, Role.WORKER) != ["k25-10k-sr-worker-0-2"]:
+        world.go_on()
+    world.edit_generation(workers=2)
+    while len(jobs(world, Role.WORKER)) < 2 or "k25-10k-sr-worker-0-2" in jobs(world, Role.WORKER):
+        world.go_on()
+    assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-3", "k25-10k-sr-worker-1-2"]
+
+
+def test_a_run_is_not_suspended_before_the_pod_of_a_deleted_finish_is_gone() -> None:
+    world = until(World(), "Finishing")
+    while not pods(world, Role.FINISH):
+        world.go_on()
+    world.edit(suspend=True)
+    world.server.remove(Kind.JOB, jobs(world, Role.FINISH)[0])
+    world.settle()
+    assert world.phase == "Suspending"
+    until(world, "Suspended")
+
+
+def test_an_edit_that_meets_the_operators_own_status_write_is_acted_on() -> None:
+    world = until(World(), "Planning")
+    while not jobs_of_state(world, Role.PLAN, "SuccessCriteriaMet"):
+        step_unseen(world)
+    world.edit(suspend=True)
+    world.process.deliver(Kind.POD, 100)
+    world.process.deliver(Kind.JOB, 100)
+    world.operate()
+    world.settle()
+    assert world.phase == "Suspended"
+
+
+def test_an_end_that_was_recorded_unheard_is_not_recorded_again() -> None:
+    world = until(World(), "Finishing")
+    while not jobs_of_state(world, Role.FINISH, "SuccessCriteriaMet"):
+        world.settle()
+        step_unseen(world)
+    world.client.fault = Fault(0, Kind.RUN, lands=True, error=TimeoutError())
+    world.process.deliver(Kind.POD, 100)
+    world.process.deliver(Kind.JOB, 100)
+    world.operate()
+    assert world.process.has_failed
+    status = world.status
+    assert status["phase"] == "Succeeded"
+    world.pass_time(5)
+    world.operate()
+    assert world.status == status
+
+
+def test_no_attempt_starts_beside_an_old_one_whose_pod_is_not_known_yet() -> None:
+    world = until(World(), "Starting")
+    while not jobs(world, Role.WORKER):
+        world.go_on()
+    world.controllers.step()
+    assert pods(world, Role.WORKER)
+    world.edit_generation(workers=2)
+    world.process.deliver(Kind.RUN, 100)
+    world.operate()
+    assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-1"]
+    assert world.status["message"].endswith("waiting for Job k25-10k-sr-worker-0-1 to be gone")
+    until(world, "Succeeded")
+
+
+def test_a_number_that_was_used_but_not_recorded_is_not_used_again() -> None:
+    world = until(World(), "Starting")
+    for _ in range(5):
+        step_unseen(world)
+    world.client.fault = Fault(0, Kind.JOB, lands=True, error=Killed())
+    world.edit(restart="again")
+    world.process.deliver(Kind.POD, 100)
+    world.operate()
+    assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-1"]
+    until(world, "Succeeded")
+    assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-2"]
+
+
+def test_progress_is_that_of_all_rows_while_workers_of_other_shares_go() -> None:
+    world = until(World(generation={"workers": 2}), "Running")
+    world.edit_generation(workers=1)
+    world.settle()
+    assert world.status["progress"]["total"] == ROWS
+
+
+def test_refused_pods_are_removed_as_soon_as_their_node_is_excluded() -> None:
+    world = until(World(), "Starting")
+    world.controllers.step()
+    events.node_rejects_servers(world, 0)
+    world.settle()
+    refused = [pod for pod in pods(world, Role.SERVER) if pod["status"]["phase"] == "Failed"]
+    assert len(refused) == 3
+    assert all("deletionTimestamp" in pod["metadata"] for pod in refused)
+
+
+def step_unseen(world: World) -> None:
+    """Controllers and nodes get on; the operator has not heard of it yet."""
+    world.controllers.step()
+    for pod in world.server.all(Kind.POD):
+        world.kubelet.step(pod)
+
+
+def jobs_of_state(world: World, what: Role, condition: str) -> list[Object]:
+    found = [raw for raw in world.server.all(Kind.JOB) if role(raw) == what]
+    return [raw for raw in found if condition in str((raw.get("status") or {}).get("conditions", ""))]

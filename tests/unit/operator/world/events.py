@@ -1,0 +1,338 @@
+"""What can happen to a run: each event by a name, with a number that picks which thing it happens to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+
+from draftmill_api.exitcode import ExitCode
+from draftmill_operator.kube.errors import ApiError
+from draftmill_operator.observe.store import Kind, Object
+from draftmill_operator.run import Role
+from tests.unit.operator.world.api import Fault, Killed
+from tests.unit.operator.world.controllers import role
+from tests.unit.operator.world.world import World
+
+Event = Callable[[World, int], None]
+CODES: Final = (ExitCode.FAILED, ExitCode.INTERRUPTED, 137, ExitCode.FAILED, 137, ExitCode.DONE)
+SPANS: Final = (0.5, 5.0, 60.0, 700.0, 1000.0)
+RECORDED_EVENTS: Final = 400
+
+
+def going_on(world: World, pick: int) -> None:
+    """Some steps in which nothing goes wrong."""
+    for _ in range(pick % 8 + 1):
+        world.go_on()
+
+
+def controllers_step(world: World, pick: int) -> None:
+    """The controllers react, and nobody else."""
+    world.controllers.step()
+
+
+def pod_steps(world: World, pick: int) -> None:
+    """One pod gets further."""
+    _with_pod(world, pick, world.kubelet.step)
+
+
+def watch_delivers(world: World, pick: int) -> None:
+    """One watch brings a few events; the others lag behind it."""
+    world.process.deliver(tuple(Kind)[pick % len(Kind)], pick // len(Kind) % 4 + 1)
+
+
+def watches_deliver(world: World, pick: int) -> None:
+    """The operator's cache is brought up to date."""
+    world.process.deliver_all()
+
+
+def watch_replays(world: World, pick: int) -> None:
+    """A watch brings an old event again; some time later the comparison with the server tells."""
+    world.process.replay(tuple(Kind)[pick % len(Kind)], pick // len(Kind))
+
+
+def cache_is_compared(world: World, pick: int) -> None:
+    """What is gone from the server is forgotten."""
+    world.process.compare()
+
+
+def operator_looks(world: World, pick: int) -> None:
+    """The operator asks the workers and makes the passes it is called for."""
+    world.process.poll()
+    world.operate()
+
+
+def operator_passes(world: World, pick: int) -> None:
+    """A pass that nobody called for."""
+    world.make_pass()
+
+
+def operator_restarts(world: World, pick: int) -> None:
+    """Everything that it knew is forgotten."""
+    world.start_operator()
+
+
+def operator_is_killed(world: World, pick: int) -> None:
+    """The process ends before or after its next writes."""
+    world.client.fault = Fault(pick // 2 % 4, None, lands=pick % 2 == 0, error=Killed())
+
+
+def status_write_fails(world: World, pick: int) -> None:
+    """The next status is not written, or is and nobody hears of it."""
+    world.client.fault = Fault(0, Kind.RUN, lands=pick % 2 == 0, error=_broken(pick))
+
+
+def write_fails(world: World, pick: int) -> None:
+    """Any of the next writes is not made, or is and nobody hears of it."""
+    world.client.fault = Fault(pick // 4 % 4, None, lands=pick % 2 == 0, error=_broken(pick))
+
+
+def child_is_refused(world: World, pick: int) -> None:
+    """A quota or a webhook refuses the next child."""
+    refusal = ApiError(403, "Forbidden", "exceeded quota")
+    kind = (Kind.JOB, Kind.DEPLOYMENT, Kind.CONFIG_MAP)[pick % 3]
+    world.client.fault = Fault(0, kind, lands=False, error=refusal)
+
+
+def container_ends(world: World, pick: int) -> None:
+    """With a code after which it may be tried again, or as if its last words were lost."""
+    code = CODES[pick // 8 % len(CODES)]
+
+    def end(pod: Object) -> None:
+        if code != ExitCode.DONE or role(pod) in {Role.PLAN, Role.FINISH}:
+            world.kubelet.end(pod, code, "last line")
+
+    _with_pod(world, pick, end)
+
+
+def container_refuses(world: World, pick: int) -> None:
+    """Code 2."""
+    _with_pod(world, pick, world.kubelet.refuse)
+
+
+def node_rejects(world: World, pick: int) -> None:
+    """A pod that was placed is refused by its node."""
+    _with_pod(world, pick, world.kubelet.reject)
+
+
+def node_rejects_servers(world: World, pick: int) -> None:
+    """A sick node refuses server pods one after the other, as fast as they are made."""
+    for _ in range(3):
+        for pod in world.server.all(Kind.POD):
+            if role(pod) == Role.SERVER and "nodeName" not in pod["spec"]:
+                world.kubelet.step(pod)
+        for pod in world.server.all(Kind.POD):
+            if role(pod) == Role.SERVER:
+                world.kubelet.reject(pod)
+        world.controllers.step()
+
+
+def pod_is_evicted(world: World, pick: int) -> None:
+    """For a drain, or for a pod of a higher priority."""
+    _with_pod(world, pick, world.kubelet.evict)
+
+
+def node_falls_silent(world: World, pick: int) -> None:
+    """Or is heard of again."""
+    _with_pod(world, pick, world.kubelet.fall_silent)
+
+
+def policy_trips(world: World, pick: int) -> None:
+    """Every worker at work pauses."""
+    for pod in world.server.all(Kind.POD):
+        world.kubelet.trip(pod)
+
+
+def pod_is_deleted(world: World, pick: int) -> None:
+    """By hand."""
+    _with_pod(world, pick, lambda pod: world.server.mark_deleted(Kind.POD, pod["metadata"]["name"], 60))
+
+
+def job_is_deleted(world: World, pick: int) -> None:
+    """By hand: it is gone at once, and its pods follow."""
+    _delete(world, Kind.JOB, pick)
+
+
+def servers_are_deleted(world: World, pick: int) -> None:
+    """By hand, the Deployment or the Service."""
+    _delete(world, (Kind.DEPLOYMENT, Kind.SERVICE)[pick % 2], 0)
+
+
+def config_is_deleted(world: World, pick: int) -> None:
+    """By hand: the job config or the frozen defaults."""
+    _delete(world, Kind.CONFIG_MAP, pick)
+
+
+def time_passes(world: World, pick: int) -> None:
+    """And nothing else."""
+    world.pass_time(SPANS[pick % len(SPANS)])
+
+
+def suspend_is_switched(world: World, pick: int) -> None:
+    """On or off."""
+    world.edit(suspend=pick % 2 == 0)
+
+
+def suspend_is_toggled(world: World, pick: int) -> None:
+    """On and off again before the operator sees the end of it."""
+    world.edit(suspend=True)
+    world.process.deliver_all()
+    world.operate()
+    world.edit(suspend=False)
+
+
+def workers_change(world: World, pick: int) -> None:
+    """Another number of them."""
+    world.edit_generation(workers=pick % 4 + 1)
+
+
+def pod_overrides_change(world: World, pick: int) -> None:
+    """Something else that all workers are started with."""
+    world.edit_generation(pod={"labels": {"tier": f"t{pick % 2}"}})
+
+
+def restart_is_asked(world: World, pick: int) -> None:
+    """By another word."""
+    world.edit(restart=f"again-{pick % 3}")
+
+
+def resume_is_asked(world: World, pick: int) -> None:
+    """By another word."""
+    world.edit(resumeToken=f"go-{pick % 3}")
+
+
+def policy_changes(world: World, pick: int) -> None:
+    """Raised, so that the worst window passes, or lowered again."""
+    world.edit_generation(errorPolicy={"window": 100, "pausePercent": 70 if pick % 2 else 50})
+
+
+def replicas_change(world: World, pick: int) -> None:
+    """Another number of servers."""
+    world.edit_server(replicas=pick % 3 + 1)
+
+
+def server_changes(world: World, pick: int) -> None:
+    """Another image of the servers: all of them are replaced."""
+    world.edit_server(image=f"server:{pick % 2}")
+
+
+def deadlines_change(world: World, pick: int) -> None:
+    """Set or taken away."""
+    spans = (None, "5m", "30m")
+    world.edit(activeDeadline=spans[pick % 3], pendingDeadline=spans[pick // 3 % 3])
+
+
+def keeping_changes(world: World, pick: int) -> None:
+    """How long servers outlive the run."""
+    world.edit_server(keepAfterSuccess=("1h", "10s")[pick % 2], keepAfterFailure=("10s", "1h")[pick % 2])
+
+
+def ttl_changes(world: World, pick: int) -> None:
+    """How long the run outlives its end."""
+    world.edit(ttlAfterFinished=(None, "1h", "30s")[pick % 3])
+
+
+def administrator_allows(world: World, pick: int) -> None:
+    """Every folder of the node may be used from now on."""
+    world.prefixes = ["/"]
+    world.start_operator()
+
+
+def nothing_changes(world: World, pick: int) -> None:
+    """Two passes on one state."""
+    world.look_twice()
+
+
+COMMON: Final[tuple[Event, ...]] = (
+    going_on,
+    controllers_step,
+    pod_steps,
+    watch_delivers,
+    watches_deliver,
+    operator_looks,
+)
+"""Most of what happens."""
+RARE: Final[tuple[Event, ...]] = (
+    administrator_allows,
+    cache_is_compared,
+    child_is_refused,
+    config_is_deleted,
+    container_ends,
+    container_refuses,
+    deadlines_change,
+    job_is_deleted,
+    keeping_changes,
+    node_falls_silent,
+    node_rejects,
+    node_rejects_servers,
+    nothing_changes,
+    operator_is_killed,
+    operator_passes,
+    operator_restarts,
+    pod_is_deleted,
+    pod_is_evicted,
+    pod_overrides_change,
+    policy_changes,
+    policy_trips,
+    replicas_change,
+    restart_is_asked,
+    resume_is_asked,
+    server_changes,
+    servers_are_deleted,
+    status_write_fails,
+    suspend_is_switched,
+    suspend_is_toggled,
+    time_passes,
+    ttl_changes,
+    watch_replays,
+    workers_change,
+    write_fails,
+)
+ALL: Final[Sequence[Event]] = (*COMMON * 5, *RARE)
+"""Every event, as often as it is to be picked."""
+BY_NAME: Final[Mapping[str, Event]] = {event.__name__: event for event in (*COMMON, *RARE)}
+
+_GIVEN: Final = [{"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}]
+RUNS: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"generation": {"workers": 3}, "backoffLimit": 1},
+    {"server": None, "endpoints": _GIVEN, "generation": {"workers": 2}},
+    {"suspend": True, "backoffLimit": 0},
+    {"activeDeadline": "20m", "pendingDeadline": "5m", "ttlAfterFinished": "10m"},
+    {
+        "storage": {
+            "models": {"hostPath": {"path": "/srv/models"}},
+            "data": {"persistentVolumeClaim": {"claimName": "data"}},
+        }
+    },
+)
+"""Specs that a run begins with."""
+
+
+def happen(world: World, event: Event, pick: int) -> None:
+    """Let it happen, and check what can be checked without the operator."""
+    if event in {operator_looks, operator_passes, going_on} or world.run is not None:
+        event(world, pick)
+        world.checks.writers()
+
+
+def _broken(pick: int) -> BaseException:
+    errors = (
+        ApiError(500, "InternalError", "etcdserver: request timed out"),
+        TimeoutError(),
+        aiohttp.ClientError("connection reset"),
+    )
+    return errors[pick // 2 % len(errors)]
+
+
+def _with_pod(world: World, pick: int, act: Callable[[Object], None]) -> None:
+    pods = world.server.all(Kind.POD)
+    if pods:
+        act(pods[pick % len(pods)])
+
+
+def _delete(world: World, kind: Kind, pick: int) -> None:
+    found = world.server.all(kind)
+    if found:
+        world.server.remove(kind, found[pick % len(found)]["metadata"]["name"])

@@ -1,0 +1,161 @@
+"""What holds at every moment of a run's life, whatever happens to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from draftmill_api import names as api_names
+from draftmill_api.base import seconds
+from draftmill_api.v1alpha1.status import ClockHand, Phase, RunClock, SynthRunStatus
+from draftmill_operator.decide.clock import elapsed
+from draftmill_operator.decide.ended import terminal_condition
+from draftmill_operator.observe.pods import parse_time
+from draftmill_operator.observe.store import Kind, Object, Store, controller_uid
+from draftmill_operator.run import Role
+from tests.unit.operator.world.api import ApiServer
+from tests.unit.operator.world.controllers import has_ended, role
+from tests.unit.operator.world.kubelet import ROWS, share_of
+
+CHILDREN = (Kind.JOB, Kind.DEPLOYMENT, Kind.SERVICE, Kind.CONFIG_MAP)
+CLOCK_STANDS = {Phase.SUSPENDING, Phase.SUSPENDED, Phase.PAUSED, Phase.SUCCEEDED, Phase.FAILED}
+
+
+class Invariants:
+    """Watches the server and the operator; an AssertionError says what was broken."""
+
+    def __init__(self, server: ApiServer, now: Callable[[], datetime]) -> None:
+        self._server = server
+        self._now = now
+        self._store = Store()
+        self._cached: Object | None = None
+        """The run as the operator knew it when its pass began."""
+        self._statuses = 0
+        self._attempts: dict[str, list[int]] = defaultdict(list)
+        """Numbers of the attempts that were started, by worker, in their order."""
+        self.phases: list[Phase | None] = [None]
+        """Every phase that was recorded, without repetitions."""
+        self._last = SynthRunStatus()
+        self._active = 0.0
+
+    def new_process(self, store: Store) -> None:
+        """The operator was started; this is its cache."""
+        self._store = store
+
+    @contextmanager
+    def during_pass(self) -> Iterator[None]:
+        """What is created now is the operator's doing."""
+        self._cached = next(iter(self._store.all(Kind.RUN)), None)
+        try:
+            yield
+        finally:
+            self._look_at_statuses()
+
+    def created(self, child: Object) -> None:
+        """The operator has created a child."""
+        status, cached = self._status(), next(iter(self._store.all(Kind.RUN)), None)
+        name = f"{child['kind']} {child['metadata']['name']}"
+        assert terminal_condition(status) is None, f"{name} is created after the end"
+        assert cached is None or not cached["spec"].get("suspend"), f"{name} is created while suspended"
+        if child["kind"] == Kind.JOB and role(child) == Role.WORKER:
+            labels = child["metadata"]["labels"]
+            self._attempts[labels[api_names.LABEL_WORKER]].append(int(labels[api_names.LABEL_ATTEMPT]))
+            for worker, numbers in self._attempts.items():
+                assert sorted(set(numbers)) == numbers, f"attempts of worker {worker}: {numbers}"
+
+    def after_pass(self, delay: float | None) -> None:
+        """The operator has made a pass and will look again after so many seconds."""
+        status, run = self._status(), self._run()
+        if status.phase is Phase.SUSPENDED and run is not None and _is_acted_on(run):
+            assert delay is None, f"a suspended run is looked at again after {delay} s"
+        end = status.completion_time
+        if end is not None and run is not None and self._store.all(Kind.RUN):
+            self._servers_are_gone(run, status)
+
+    def writers(self) -> None:
+        """No two pods may write the same rows, and all alive were started for the same number of workers."""
+        pods = [pod for pod in self._server.all(Kind.POD) if role(pod) == Role.WORKER and not has_ended(pod)]
+        shares = [share_of(pod) for pod in pods]
+        names = [pod["metadata"]["name"] for pod in pods]
+        assert len(set(shares)) == len(shares), f"several pods may write the same rows: {names} {shares}"
+        jobs = self._jobs(pods)
+        hashes = {job["metadata"]["annotations"][api_names.ANNOTATION_WORKERS_HASH] for job in jobs}
+        assert len(hashes) < 2, f"pods of different sets of workers are alive: {names} {shares}"
+
+    def _jobs(self, pods: list[Object]) -> list[Object]:
+        owners = {controller_uid(pod) for pod in pods}
+        events = self._server.events[Kind.JOB]
+        return [event.raw for event in events if event.raw["metadata"]["uid"] in owners]
+
+    def _look_at_statuses(self) -> None:
+        events = self._server.events[Kind.RUN]
+        for event in events[self._statuses :]:
+            raw = event.raw.get("status") or {}
+            status = SynthRunStatus.model_validate(raw)
+            if status != self._last:
+                self._look_at(status, event.raw)
+        self._statuses = len(events)
+
+    def _look_at(self, status: SynthRunStatus, run: Object) -> None:
+        last, self._last = self._last, status
+        if status.phase is not last.phase:
+            self.phases.append(status.phase)
+        assert len({(one.type) for one in status.conditions}) == len(status.conditions)
+        before, after = terminal_condition(last), terminal_condition(status)
+        if before is not None:
+            assert after == before, f"the end is withdrawn: {before} -> {after}"
+        ends = [one for one in status.conditions if one.type in {"Complete", "Failed"}]
+        assert len(ends) == (status.completion_time is not None), ends
+        assert (after is not None) == (status.completion_time is not None)
+        for field in ("start_time", "completion_time"):
+            known = getattr(last, field)
+            assert known is None or getattr(status, field) == known, f"{field} moves"
+        limit = run["spec"].get("backoffLimit", 6)
+        for record in status.attempts:
+            assert record.without_progress <= limit + 1, record
+        if status.progress is not None:
+            assert status.progress.total == ROWS, f"progress of a part only: {status.progress}"
+            fallen = last.progress is not None and status.progress.done < last.progress.done
+            assert not fallen, f"{last.progress} -> {status.progress}"
+        if status.phase is Phase.SUSPENDED:
+            left = [pod["metadata"]["name"] for pod in self._server.all(Kind.POD) if not has_ended(pod)]
+            assert left == [], f"Suspended while pods are left: {left}"
+        self._look_at_clock(status.clock or RunClock(), status.phase)
+
+    def _look_at_clock(self, clock: RunClock, phase: Phase | None) -> None:
+        active = elapsed(clock, ClockHand.ACTIVE, self._now())
+        assert active > self._active - 1, f"the active clock runs backwards: {self._active} -> {active}"
+        assert phase not in CLOCK_STANDS or clock.running is None, f"a clock runs while {phase}"
+        self._active = max(active, self._active)
+
+    def _servers_are_gone(self, run: Object, status: SynthRunStatus) -> None:
+        server: dict[str, Any] = run["spec"].get("server") or {}
+        good = status.phase is Phase.SUCCEEDED
+        kept = server.get("keepAfterSuccess" if good else "keepAfterFailure", "0s")
+        assert status.completion_time is not None
+        age = (self._now() - parse_time(status.completion_time)).total_seconds()
+        cached = self._cached
+        knew = cached is not None and cached["metadata"]["generation"] == run["metadata"]["generation"]
+        if knew and age >= seconds(kept) and (cached or {}).get("status", {}).get("completionTime"):
+            known = {raw["metadata"]["uid"] for raw in self._store.all(Kind.DEPLOYMENT)}
+            there = [
+                raw
+                for raw in self._server.all(Kind.DEPLOYMENT)
+                if "deletionTimestamp" not in raw["metadata"] and raw["metadata"]["uid"] in known
+            ]
+            assert there == [], f"servers outlive the run's end by {age} s"
+
+    def _run(self) -> Object | None:
+        return next(iter(self._server.all(Kind.RUN)), None)
+
+    def _status(self) -> SynthRunStatus:
+        return SynthRunStatus.model_validate((self._run() or {}).get("status") or {})
+
+
+def _is_acted_on(run: Object) -> bool:
+    """Whether the status is an answer to the spec as it is now."""
+    seen: int = run["status"]["observedGeneration"]
+    return seen == int(run["metadata"]["generation"])

@@ -1,0 +1,273 @@
+"""Scheduler, kubelet and containers, one step of one pod at a time, for good and for ill."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from draftmill_api import names as api_names
+from draftmill_api.exitcode import ExitCode
+from draftmill_api.jobconfig import SynthJobConfig, config_hash
+from draftmill_api.progress import Progress, TerminationMessage, WorkerState
+from draftmill_api.v1alpha1.status import DatasetProgress
+from draftmill_operator.observe.store import Kind, Object
+from draftmill_operator.render.config import CONFIG_KEY
+from draftmill_operator.run import Role
+from tests.support.played import counts, finish_message, plan_message, refusal_message, worker_message
+from tests.unit.operator.world.api import ApiServer
+from tests.unit.operator.world.controllers import has_ended, role
+
+ROWS: Final = 12
+NODES: Final = ("node-1", "node-2")
+DATASET: Final = "B1_glaive"
+RECENT_ERRORS: Final = 60
+"""Failed rows in the window of a worker whose error policy trips: more than half of the smallest one."""
+
+
+@dataclass
+class Container:
+    """What runs in a worker pod."""
+
+    index: int
+    workers: int
+    attempt: int
+    state: WorkerState = WorkerState.WAITING
+    resume_token: str = ""
+    """That was in force when it paused."""
+    config_hash: str = ""
+
+
+@dataclass
+class Kubelet:
+    """The nodes, and the volume that outlives every pod."""
+
+    server: ApiServer
+    rows: set[int] = field(default_factory=set)
+    """Rows with a record on disk."""
+    containers: dict[str, Container] = field(default_factory=dict)
+    """Of worker pods that have been started, by the pod's uid."""
+    mounted: str = ""
+    """Text of the job config in the pods; it outlives its ConfigMap."""
+
+    def step(self, pod: Object) -> None:
+        """What happens to this pod next when nothing goes wrong."""
+        if "deletionTimestamp" in pod["metadata"]:
+            self._go(pod)
+        elif has_ended(pod):
+            return
+        elif "nodeName" not in pod["spec"]:
+            self._place(pod)
+        elif "containerStatuses" not in pod["status"] or _is_waiting(pod):
+            if role(pod) == Role.SERVER or self._config_text():
+                self._start(pod)
+        elif not _is_ready(pod):
+            self._set(pod, conditions=[_condition("Ready", "True"), _condition("ContainersReady", "True")])
+        else:
+            self._work(pod)
+
+    def end(self, pod: Object, code: int, message: TerminationMessage | str = "") -> None:
+        """The container ends; one of a server is started again."""
+        if not is_running(pod):
+            return
+        text = message if isinstance(message, str) else json.dumps(message.to_json())
+        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "message": text}
+        if role(pod) == Role.SERVER and "deletionTimestamp" not in pod["metadata"]:
+            waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+            status = _container(pod, waiting) | {"lastState": {"terminated": terminated}, "restartCount": 3}
+            self._set(pod, conditions=[_condition("Ready", "False")], containerStatuses=[status])
+            return
+        self._set(
+            pod,
+            phase="Succeeded" if code == 0 else "Failed",
+            conditions=[_condition("Ready", "False"), *_disruption(pod)],
+            containerStatuses=[_container(pod, {"terminated": terminated})],
+        )
+
+    def refuse(self, pod: Object) -> None:
+        """The container finds that no attempt can succeed."""
+        if role(pod) != Role.SERVER:
+            self.end(pod, ExitCode.CONFIGURATION, refusal_message("StorageNotWritable", "no"))
+
+    def reject(self, pod: Object) -> None:
+        """The node refuses the pod before any container."""
+        if "nodeName" in pod["spec"] and "containerStatuses" not in pod["status"] and not has_ended(pod):
+            self._set(pod, phase="Failed", reason="UnexpectedAdmissionError", message="no healthy devices")
+
+    def evict(self, pod: Object) -> None:
+        """The pod is asked to go for another one's sake."""
+        if not has_ended(pod):
+            conditions = [*(pod["status"].get("conditions") or []), _condition("DisruptionTarget", "True")]
+            self._set(pod, conditions=conditions)
+            self.server.mark_deleted(Kind.POD, pod["metadata"]["name"], grace=60)
+
+    def fall_silent(self, pod: Object) -> None:
+        """The node controller hears nothing of the pod's node, or hears of it again."""
+        if is_running(pod) and "deletionTimestamp" not in pod["metadata"]:
+            ready = "False" if _is_ready(pod) else "True"
+            self._set(pod, conditions=[_condition("Ready", ready), _condition("ContainersReady", "True")])
+
+    def trip(self, pod: Object) -> None:
+        """The worker's error policy pauses it."""
+        container = self.containers.get(pod["metadata"]["uid"])
+        if container is not None and is_running(pod) and container.state is WorkerState.RUNNING:
+            config = self._config()
+            if not _is_allowed(config):
+                container.state, container.resume_token = WorkerState.PAUSED, config.resume_token
+
+    def answer(self, pod: Object) -> Progress | None:
+        """What the pod says at `/progress`."""
+        container = self.containers.get(pod["metadata"]["uid"])
+        if container is None or not is_running(pod):
+            return None
+        share = self._share(container)
+        done = len(share & self.rows)
+        counted = counts(done, len(share))
+        paused = container.state is WorkerState.PAUSED
+        return Progress(
+            worker=f"{container.index}/{container.workers}",
+            attempt=container.attempt,
+            state=container.state,
+            config_hash=container.config_hash,
+            progress=counted.model_copy(update={"in_flight": 1, "requests_per_second": "1"}),
+            datasets=[DatasetProgress(name=DATASET, done=done, ok=done, total=len(share))],
+            message="too many rows failed" if paused else "",
+            recent_errors=RECENT_ERRORS if paused else 0,
+        )
+
+    def _work(self, pod: Object) -> None:
+        match role(pod):
+            case Role.PLAN:
+                self.end(pod, 0, plan_message(ROWS))
+            case Role.FINISH:
+                assert len(self.rows) == ROWS, f"finish runs while only {self.rows} are on disk"
+                self.end(pod, 0, finish_message(ROWS))
+            case Role.WORKER:
+                self._generate(pod, self.containers[pod["metadata"]["uid"]])
+            case _:
+                return
+
+    def _generate(self, pod: Object, container: Container) -> None:
+        config = self._config()
+        container.config_hash = config_hash(self._config_text())
+        share = self._share(container)
+        left = sorted(share - self.rows)
+        match container.state:
+            case WorkerState.WAITING if config.endpoints:
+                container.state = WorkerState.PREFLIGHT
+            case WorkerState.PREFLIGHT:
+                container.state = WorkerState.RUNNING
+            case WorkerState.PAUSED if _is_allowed(config) or config.resume_token != container.resume_token:
+                container.state = WorkerState.RUNNING
+            case WorkerState.RUNNING if left and config.endpoints:
+                self.rows.add(left[0])
+            case WorkerState.RUNNING if not left:
+                container.state = WorkerState.DONE
+            case WorkerState.DONE:
+                self.end(pod, 0, worker_message(len(share), len(share)))
+            case _:
+                return
+
+    def _go(self, pod: Object) -> None:
+        """SIGTERM, then the end of the container, then the pod is gone."""
+        container = self.containers.get(pod["metadata"]["uid"])
+        if not is_running(pod):
+            self.server.remove(Kind.POD, pod["metadata"]["name"])
+        elif container is None:
+            self.end(pod, 143)
+        else:
+            share = self._share(container)
+            done = share <= self.rows
+            last = worker_message(len(share & self.rows), len(share))
+            self.end(pod, ExitCode.DONE if done else ExitCode.INTERRUPTED, last)
+
+    def _place(self, pod: Object) -> None:
+        """Onto the first node that the pod's affinity allows; it says so when there is none."""
+        fitting = [node for node in NODES if node not in _avoided(pod["spec"])]
+        if not fitting:
+            words = {"reason": "Unschedulable", "message": f"0/{len(NODES)} nodes are available"}
+            self._set(pod, conditions=[_condition("PodScheduled", "False") | words])
+            return
+        name = pod["metadata"]["name"]
+        self.server.change(
+            Kind.POD,
+            name,
+            spec=pod["spec"] | {"nodeName": fitting[0]},
+            status=pod["status"] | {"conditions": [_condition("PodScheduled", "True")]},
+        )
+
+    def _start(self, pod: Object) -> None:
+        running = {"running": {"startedAt": self.server.time()}}
+        self._set(pod, phase="Running", podIP="10.0.0.7", containerStatuses=[_container(pod, running)])
+        if role(pod) == Role.WORKER:
+            labels, environment = pod["metadata"]["labels"], _environment(pod)
+            index, _, workers = environment[api_names.WORKER_VARIABLE].partition("/")
+            self.containers[pod["metadata"]["uid"]] = Container(
+                int(index), int(workers), int(labels[api_names.LABEL_ATTEMPT])
+            )
+
+    def _share(self, container: Container) -> set[int]:
+        return {row for row in range(ROWS) if row % container.workers == container.index}
+
+    def _config(self) -> SynthJobConfig:
+        return SynthJobConfig.model_validate_json(self._config_text())
+
+    def _config_text(self) -> str:
+        for raw in self.server.all(Kind.CONFIG_MAP):
+            if role(raw) == Role.CONFIG:
+                self.mounted = raw["data"][CONFIG_KEY]
+        return self.mounted
+
+    def _set(self, pod: Object, **status: Any) -> None:
+        self.server.change(Kind.POD, pod["metadata"]["name"], status=pod["status"] | status)
+
+
+def is_running(pod: Object) -> bool:
+    """Whether its container runs."""
+    statuses = pod["status"].get("containerStatuses") or []
+    return bool(statuses) and "running" in statuses[0]["state"] and not has_ended(pod)
+
+
+def share_of(pod: Object) -> str:
+    """Which rows a worker pod may write: `0/3`."""
+    return _environment(pod)[api_names.WORKER_VARIABLE]
+
+
+def _environment(pod: Object) -> dict[str, str]:
+    variables = pod["spec"]["containers"][0]["env"]
+    return {item["name"]: item["value"] for item in variables if "value" in item}
+
+
+def _is_allowed(config: SynthJobConfig) -> bool:
+    policy = config.generation.error_policy
+    return policy.pause_percent * policy.window >= RECENT_ERRORS * 100
+
+
+def _is_ready(pod: Object) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any((item["type"], item["status"]) == ("Ready", "True") for item in conditions)
+
+
+def _is_waiting(pod: Object) -> bool:
+    return "waiting" in pod["status"]["containerStatuses"][0]["state"]
+
+
+def _disruption(pod: Object) -> list[Object]:
+    conditions = pod["status"].get("conditions") or []
+    return [item for item in conditions if item["type"] == "DisruptionTarget"]
+
+
+def _avoided(spec: Object) -> set[str]:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
+    expressions = [item for term in terms or [] for item in term.get("matchExpressions") or []]
+    return {name for item in expressions if item["operator"] == "NotIn" for name in item["values"]}
+
+
+def _container(pod: Object, state: Object) -> Object:
+    name = api_names.container_of(role(pod))
+    return {"name": name, "state": state, "restartCount": 0, "ready": "running" in state}
+
+
+def _condition(kind: str, status: str) -> Object:
+    return {"type": kind, "status": status}
