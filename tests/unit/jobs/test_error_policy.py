@@ -156,6 +156,13 @@ async def test_what_lets_a_paused_worker_go_on(
     assert watched.recent_errors == errors
 
 
+async def test_a_policy_that_is_not_raised_enough_is_told_with_its_new_figure() -> None:
+    watched, _ = guard()
+    fail(watched, 3)
+    watched.use(TEN.model_copy(update={"pause_percent": 29}), "")
+    assert "30 % of a window of 10 (pausePercent is 29)" in watched.paused
+
+
 async def test_a_worker_that_went_on_can_trip_again() -> None:
     watched, limiter = guard()
     fail(watched, 3)

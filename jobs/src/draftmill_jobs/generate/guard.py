@@ -71,6 +71,8 @@ class Guard:
             self._go_on("another resumeToken is set")
         elif changed and judge(self._window, policy) is not Verdict.PAUSE:
             self._go_on("the error policy allows it")
+        elif changed and self.paused:
+            self._pause()  # which says by how much it is not enough
         self._judge()
 
     async def until_tripped(self) -> None:
