@@ -15,22 +15,26 @@ from draftmill_dev.kubectl import Kubectl
 _NAMESPACE = "default"
 
 
-def main() -> None:
+def main(name: str = cluster.DEFAULT_NAME, rows: int = prompts.ROWS) -> None:
     """Builds what is missing, starts the cluster, installs Draftmill and shows a run.
 
     A second demo is a new run: the answers of the one before it are removed.
 
+    Args:
+        name: The cluster's name.
+        rows: Prompts in each of the two datasets.
+
     Raises:
         DevError: A step failed.
     """
-    here = cluster.up()
+    here = cluster.up(name)
     kubectl = Kubectl(here.programs.kubectl, here.programs.helm, here.kubeconfig, _NAMESPACE)
     with console.step("Model server: vLLM for CPUs and torch") as step:
         if not environment.is_built():
             step.note("6 GB, about 2 minutes")
         server_environment = environment.build()
     with console.step(f"Model {model.NAME} and prompts"):
-        models, prompt_files = model.build(), prompts.build()
+        models, prompt_files = model.build(), prompts.build(rows)
     with console.step("Tools for this checkout (.venv)"):
         tools = venvs.development() / "bin"
     operator, jobs = _images(here)
@@ -84,6 +88,12 @@ def _short(path: Path) -> str:
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
 
+def _stop_command(name: str) -> str:
+    if name == cluster.DEFAULT_NAME:
+        return "make cluster-down"
+    return f"PYTHONPATH=dev python3 -m draftmill_dev cluster-down --name {name}"
+
+
 def _say_how_to_go_on(here: cluster.Cluster, output: Path, tools: Path) -> None:
     console.say(f"""
 The answers lie in {output}:
@@ -97,5 +107,5 @@ Keep looking:
     draftmill check {output}
 
 Try next: docs/tutorial.md from step 4 on, with your own copy of examples/synthrun-demo.yaml.
-Stop: make cluster-down      (the answers stay)
+Stop: {_stop_command(here.name)}      (the answers stay)
 """)

@@ -20,6 +20,7 @@ PRINT_KUBECONFIG = "#!/bin/sh\nprintf '%s' \"$KUBECONFIG\"\n"
         (["--cluster", "current"], "CLUSTER=current needs IMG_PREFIX"),
         (["--cluster", "current", "--image-prefix", "registry.example.org/me"], "STORAGE_CLASS"),
         (["--storage-class", "fast"], "are for CLUSTER=current"),
+        (["--cluster", "current", "--rows", "5"], "--rows are for a demo on a cluster of its own"),
     ],
 )
 def test_a_demo_that_is_asked_for_in_a_wrong_way_says_so(
