@@ -53,6 +53,7 @@ class Detective:
     ) -> tuple[dict[str, Problem], float | None]:
         """What is wrong with each object that does not say it itself, by uid; and when to look again."""
         silent = list(silent_objects(seen))
+        leaving = [pod for pod in seen.live_pods if pod.node and pod.deleting]
         lost = [pod for pod in seen.live_pods if _may_be_lost(pod, now)]
         unplaced = [pod for pod in seen.servers.pods if _is_unplaced(pod)] if server is not None else []
         findings: dict[str, Problem] = {}
@@ -70,7 +71,7 @@ class Detective:
             for pod in unplaced if room else ():
                 said = pod.problem.message if pod.problem is not None else ""
                 findings[pod.uid] = Problem(UNSCHEDULABLE, f"{said} ({room})")
-        return findings, LOOK_AGAIN if silent or lost or unplaced else None
+        return findings, LOOK_AGAIN if silent or leaving or lost or unplaced else None
 
     async def _node_words(self, name: str, now: datetime) -> str:
         """What is said of a node that is not ready; empty if it is, or may not be asked."""

@@ -141,7 +141,8 @@ class Reconciler:
             return None
         refused = await self._apply(situation, decision, defaults)
         if refused is not None:
-            decision = replace(decision, problem=refused.problem)
+            facts = (decision.facts or situation.facts).with_none_started(situation.facts)
+            decision = replace(decision, problem=refused.problem, facts=facts)
         status = summarise(situation, decision)
         if refused is not None:
             status = status.model_copy(update={"observed_generation": run.status.observed_generation})

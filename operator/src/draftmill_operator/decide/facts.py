@@ -39,7 +39,8 @@ class Facts:
 
         An attempt that is seen was started, whether or not that could be recorded. Workers that were started
         with something else begin anew: their failures are forgotten, and so is their success, since the rows
-        may fall to other workers now. Only the numbers of attempts go on.
+        may fall to other workers now. Only the numbers of attempts go on. A restart ends a
+        pause too.
         """
         known = {index: Attempts(worker=index) for index in (*range(count), *seen)}
         known |= {record.worker: record for record in self.attempts}
@@ -55,7 +56,16 @@ class Facts:
             former=tuple(records[count:]),
             workers_hash=workers_hash,
             restart_served=restart,
+            pause=self.pause if restart == self.restart_served else None,
         )
+
+    def with_none_started(self, before: Facts) -> Facts:
+        """The facts without attempts that were to be started and could not be."""
+        counts = {record.worker: record.count for record in before.attempts}
+        unchanged = (
+            record.model_copy(update={"count": counts.get(record.worker, 0)}) for record in self.attempts
+        )
+        return replace(self, attempts=tuple(unchanged))
 
     def with_attempts(self, *changed: Attempts) -> Facts:
         """The facts with these records in place of the ones of the same workers."""
