@@ -74,7 +74,7 @@ def _servers_ready(run: Run, decision: Decision, servers: ServerCount) -> _State
     kind, problem = ConditionType.SERVERS_READY, servers.problem
     if run.spec.server is None:
         return kind, ConditionStatus.TRUE, "GivenEndpoints", "the run uses servers that exist already"
-    if not (decision.wanted.servers or decision.wanted.keep_servers):
+    if not servers.wanted:
         reason = NOT_STARTED if decision.phase in _BEFORE_SERVERS else RELEASED
         return kind, ConditionStatus.FALSE, reason, "the run holds no servers"
     count = f"{servers.ready} of {servers.wanted} servers are ready"
