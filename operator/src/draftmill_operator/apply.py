@@ -15,6 +15,7 @@ from draftmill_operator.kube.writes import Kube
 from draftmill_operator.metrics import CHILD_ERRORS
 from draftmill_operator.observe.store import Kind, Object, Store, controller, controller_uid
 from draftmill_operator.observe.types import Observed, Problem
+from draftmill_operator.queue import RetryLater
 from draftmill_operator.render.metadata import Manifest
 from draftmill_operator.run import Run, RunIdentity
 
@@ -60,6 +61,7 @@ class Applier:
         Raises:
             ChildError: an object of that name belongs to someone else or is on its way out, or the server
                 refuses the child.
+            RetryLater: a child that the cache lacked is there, as after a write that was carried out unheard.
         """
         await self._remove(situation, decision)
         for manifest in children:
@@ -95,6 +97,9 @@ class Applier:
         live = self._store.get(place.kind, place.namespace, place.name)
         if live is None:
             live = await self._kube.client.get(RESOURCES[place.kind], place.namespace, place.name)
+            if live is not None and controller_uid(live) == run.uid:
+                self._store.put(place.kind, live)
+                raise RetryLater(f"{place} is there and was not in the cache: what was decided is void")
         if live is not None:
             if controller_uid(live) != run.uid:
                 raise ChildError(_in_the_way(place, run, live))

@@ -93,6 +93,21 @@ def test_no_attempt_starts_beside_an_old_one_whose_pod_is_not_known_yet() -> Non
     until(world, "Succeeded")
 
 
+def test_a_job_that_was_made_unheard_is_not_taken_for_the_one_that_is_wanted_now() -> None:
+    world = until(World(), "Starting")
+    for _ in range(5):
+        step_unseen(world)
+    world.client.fault = Fault(0, Kind.JOB, lands=True, error=TimeoutError())
+    world.process.deliver(Kind.POD, 100)
+    world.operate()
+    assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-1"]
+    world.edit_generation(workers=2)
+    world.pass_time(1)
+    world.operate()
+    assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-1"]
+    until(world, "Succeeded")
+
+
 def test_a_number_that_was_used_but_not_recorded_is_not_used_again() -> None:
     world = until(World(), "Starting")
     for _ in range(5):

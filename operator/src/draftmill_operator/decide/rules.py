@@ -34,7 +34,7 @@ def decide(situation: Situation) -> Decision:
     Raises:
         AssertionError: no rule applies, which the last one excludes.
     """
-    decision = _first(situation)
+    _, decision = deciding(situation)
     facts = decision.facts or situation.facts
     if decision.wanted.servers:
         facts = with_exclusions(situation, facts)
@@ -52,11 +52,12 @@ def decide(situation: Situation) -> Decision:
     )
 
 
-def _first(situation: Situation) -> Decision:
+def deciding(situation: Situation) -> tuple[Rule, Decision]:
+    """The rule that decides, and its answer."""
     for rule in RULES:
         decision = rule(situation)
         if decision is not None:
-            return decision
+            return rule, decision
     raise AssertionError(f"no rule applies to {situation.run.key}")
 
 

@@ -27,6 +27,15 @@ def going_on(world: World, pick: int) -> None:
         world.go_on()
 
 
+def much_happens_unseen(world: World, pick: int) -> None:
+    """Controllers and nodes get on, and the operator hears of it later."""
+    for _ in range(pick % 10 + 1):
+        world.controllers.step()
+        for pod in world.server.all(Kind.POD):
+            world.kubelet.step(pod)
+        world.checks.writers()
+
+
 def controllers_step(world: World, pick: int) -> None:
     """The controllers react, and nobody else."""
     world.controllers.step()
@@ -142,6 +151,14 @@ def policy_trips(world: World, pick: int) -> None:
     """Every worker at work pauses."""
     for pod in world.server.all(Kind.POD):
         world.kubelet.trip(pod)
+
+
+def pause_is_long(world: World, pick: int) -> None:
+    """A run that pauses now loses its servers."""
+    policy_trips(world, pick)
+    world.settle()
+    world.pass_time(1000)
+    world.settle()
 
 
 def pod_is_deleted(world: World, pick: int) -> None:
@@ -266,10 +283,13 @@ RARE: Final[tuple[Event, ...]] = (
     node_falls_silent,
     node_rejects,
     node_rejects_servers,
+    much_happens_unseen,
+    much_happens_unseen,
     nothing_changes,
     operator_is_killed,
     operator_passes,
     operator_restarts,
+    pause_is_long,
     pod_is_deleted,
     pod_is_evicted,
     pod_overrides_change,

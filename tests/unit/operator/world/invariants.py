@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from draftmill_api import names as api_names
 from draftmill_api.base import seconds
 from draftmill_api.v1alpha1.status import ClockHand, Phase, RunClock, SynthRunStatus
+from draftmill_operator import reconcile
 from draftmill_operator.decide.clock import elapsed
-from draftmill_operator.decide.ended import terminal_condition
+from draftmill_operator.decide.ended import ended, terminal_condition
+from draftmill_operator.decide.rules import decide, deciding
+from draftmill_operator.decide.types import Decision, Rule, Situation, Wanted
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.store import Kind, Object, Store, controller_uid
 from draftmill_operator.run import Role
@@ -22,6 +27,14 @@ from tests.unit.operator.world.kubelet import ROWS, share_of
 
 CHILDREN = (Kind.JOB, Kind.DEPLOYMENT, Kind.SERVICE, Kind.CONFIG_MAP)
 CLOCK_STANDS = {Phase.SUSPENDING, Phase.SUSPENDED, Phase.PAUSED, Phase.SUCCEEDED, Phase.FAILED}
+
+
+class Transition(NamedTuple):
+    """A change of the phase."""
+
+    before: Phase | None
+    after: Phase
+    rule: Rule
 
 
 class Invariants:
@@ -36,8 +49,9 @@ class Invariants:
         self._statuses = 0
         self._attempts: dict[str, list[int]] = defaultdict(list)
         """Numbers of the attempts that were started, by worker, in their order."""
-        self.phases: list[Phase | None] = [None]
-        """Every phase that was recorded, without repetitions."""
+        self.transitions: list[Transition] = []
+        """Every change of the phase that was recorded."""
+        self._rule: Rule = ended
         self._last = SynthRunStatus()
         self._active = 0.0
 
@@ -50,9 +64,20 @@ class Invariants:
         """What is created now is the operator's doing."""
         self._cached = next(iter(self._store.all(Kind.RUN)), None)
         try:
-            yield
+            with patch.object(reconcile, "decide", self._decide):
+                yield
         finally:
             self._look_at_statuses()
+
+    def _decide(self, situation: Situation) -> Decision:
+        """The real decision; what it may not want is checked, and which rule it comes from is noted."""
+        self._rule, _ = deciding(situation)
+        decision = decide(situation)
+        over = terminal_condition(situation.run.status) is not None
+        if over or decision.failed or decision.completed or situation.spec.suspend:
+            wanted = replace(decision.wanted, keep_servers=False)
+            assert wanted == Wanted(), f"{wanted} by {self._rule.__name__}"
+        return decision
 
     def created(self, child: Object) -> None:
         """The operator has created a child."""
@@ -102,7 +127,8 @@ class Invariants:
     def _look_at(self, status: SynthRunStatus, run: Object) -> None:
         last, self._last = self._last, status
         if status.phase is not last.phase:
-            self.phases.append(status.phase)
+            assert status.phase is not None
+            self.transitions.append(Transition(last.phase, status.phase, self._rule))
         assert len({(one.type) for one in status.conditions}) == len(status.conditions)
         before, after = terminal_condition(last), terminal_condition(status)
         if before is not None:
