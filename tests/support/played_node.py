@@ -49,6 +49,8 @@ class PlayedNode:
     def let_go(self, pod: Any) -> None:
         """The pod's containers have stopped, and it is gone."""
         with _unless_gone():
+            if pod.status.phase in {"Pending", "Running"}:
+                self._set_status(pod, phase="Failed")
             self._kube.core.delete_namespaced_pod(
                 pod.metadata.name, self._kube.namespace, grace_period_seconds=0
             )
@@ -59,9 +61,7 @@ class PlayedNode:
         self.set_ready("Unknown", message)
         not_ready = [{"type": "Ready", "status": "False", "lastTransitionTime": _now()}]
         for pod in self.pods():
-            self._kube.core.patch_namespaced_pod_status(
-                pod.metadata.name, self._kube.namespace, {"status": {"conditions": not_ready}}
-            )
+            self._set_status(pod, conditions=not_ready)
 
     def set_ready(self, status: str, message: str) -> None:
         """The node's condition Ready."""
@@ -119,11 +119,13 @@ class PlayedNode:
             if pod.spec.node_name is None and self.name not in excluded_nodes(pod.spec):
                 with _unless_gone():
                     self.take(pod)
-                    failed = {"phase": "Failed", "reason": reason, "message": message}
-                    self._kube.core.patch_namespaced_pod_status(
-                        pod.metadata.name, self._kube.namespace, {"status": failed}
-                    )
+                    self._set_status(pod, phase="Failed", reason=reason, message=message)
                     self.rejected += 1
+
+    def _set_status(self, pod: Any, **status: Any) -> None:
+        self._kube.core.patch_namespaced_pod_status(
+            pod.metadata.name, self._kube.namespace, {"status": status}
+        )
 
 
 def excluded_nodes(pod_spec: Any) -> list[str]:

@@ -34,7 +34,7 @@ from draftmill_operator.render.server import run_template, template_hash
 from draftmill_operator.run import NotUnderstoodError, Run, RunIdentity, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
-from draftmill_operator.status.events import events_between
+from draftmill_operator.status.events import Event, EventType, events_between
 from draftmill_operator.status.not_understood import not_understood
 from draftmill_operator.status.summarise import summarise
 
@@ -124,8 +124,16 @@ class Reconciler:
         told = not_understood(
             status, problem, metadata.get("generation", 0), f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}"
         )
-        if told != status:
-            await self._kube.write_status(RunIdentity(key, metadata["uid"]), told)
+        if told == status:
+            return
+        run = RunIdentity(key, metadata["uid"])
+        written = await self._kube.write_status(run, told)
+        if written is None:
+            return
+        self._store.put(Kind.RUN, written)
+        if status.get("reason") != problem.reason:
+            event = Event(EventType.WARNING, problem.reason, problem.message)
+            await self._kube.record(run, (event,), self._clock.now())
 
     async def _pass(self, run: Run) -> float | None:
         now = self._clock.now()

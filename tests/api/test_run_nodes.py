@@ -1,0 +1,171 @@
+"""Nodes that have no room, are lost, or refuse pods: said in the words of who knows, and worked around."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from draftmill_api import names
+from tests.api.operator_bed import Bed
+from tests.support.played import plan_message
+from tests.support.played_node import excluded_nodes, played_node
+from tests.support.waiting import quiet_for, until
+
+pytestmark = pytest.mark.api
+
+B200, H200 = "NVIDIA-B200", "NVIDIA-H200"
+SERVER = {"engine": "SGLang", "image": "lmsysorg/sglang:v0.5.23", "gpus": 8}
+SILENT = "Kubelet stopped posting node status."
+SICK = ("UnexpectedAdmissionError", "Allocate failed: no healthy devices present for nvidia.com/gpu")
+
+
+def test_no_room_is_told_by_the_scheduler_and_in_plain_words(bed: Bed) -> None:
+    words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    with (
+        played_node(bed.kube, "full", product=B200) as full,
+        played_node(bed.kube, "small", gpus=4, product=B200),
+        played_node(bed.kube, "other", product=H200),
+        other_pod_with_gpus(bed, 2) as other,
+    ):
+        full.take(other)
+        run = bed.create("crowded", server=SERVER | {"gpuProducts": [B200]})
+        run.end("plan", message=plan_message(100))
+        pod = run.pod("server")
+        run.set_status(pod, conditions=[unplaced(words)])
+        told = f"{words} (2 nodes match gpuProducts, 0 have 8 free, the most on one is 6)"
+        bed.kube.wait("crowded", lambda s: s.get("message") == told, within=30)
+        condition = bed.wait_condition("crowded", "ServersReady", "False", "Unschedulable", within=10)
+        assert told in condition["message"]
+        assert bed.kube.status("crowded")["phase"] == "Starting"
+        bed.kube.core.delete_namespaced_pod(other.metadata.name, bed.kube.namespace, grace_period_seconds=0)
+        now = f"{words} (2 nodes match gpuProducts, 1 has 8 free)"
+        bed.kube.wait("crowded", lambda s: s.get("message") == now, within=60)
+        full.take(pod)
+        run.set_status(pod, conditions=[{"type": "PodScheduled", "status": "True"}])
+        run.make_pod_ready(pod)
+        bed.wait_condition("crowded", "ServersReady", "True", "AllReady", within=30)
+        assert bed.kube.status("crowded")["message"] == ""
+        assert bed.events("crowded").count(("Warning", "Unschedulable")) == 1
+
+
+def test_a_claim_that_is_not_bound_is_told(bed: Bed) -> None:
+    words = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    run = bed.create("claimless")
+    run.set_status(run.pod("plan"), conditions=[unplaced(words)])
+    condition = bed.wait_condition("claimless", "Planned", "False", "Unschedulable", within=30)
+    assert condition["message"] == words
+    assert bed.kube.status("claimless")["phase"] == "Planning"
+
+
+def test_a_lost_node_is_told_and_servers_on_it_are_replaced_when_it_is_given_up(bed: Bed) -> None:
+    run = bed.create("dark")
+    with played_node(bed.kube, "dark-node") as node:
+        server, _ = run.to_running(node=node)
+        node.fall_silent(SILENT)
+        words = f"node dark-node of pod {server.metadata.name} is lost: {SILENT}"
+        condition = bed.wait_condition("dark", "ServersReady", "False", "NodeLost", within=30)
+        assert words in condition["message"]
+        status = bed.kube.wait("dark", lambda s: s["reason"] == "NodeLost", within=30)
+        assert SILENT in status["message"]
+        assert run.config()["endpoints"] == []
+        bed.kube.core.delete_namespaced_pod(server.metadata.name, bed.kube.namespace, grace_period_seconds=1)
+        with played_node(bed.kube, "light-node") as other:
+            run.make_ready("server", node=other)
+            until(lambda: len(run.config()["endpoints"]) == 1, 60, "the new server")
+        assert bed.events("dark").count(("Warning", "NodeLost")) == 1
+
+
+def test_pods_that_a_lost_node_does_not_let_go_are_waited_for_and_that_is_told(bed: Bed) -> None:
+    """Nobody knows whether such a worker still writes: a second one beside it must not be."""
+    run, sinking = bed.create("limbo"), bed.create("sinking")
+    with played_node(bed.kube, "limbo-node") as node:
+        (_, worker), (server, _) = run.to_running(node=node), sinking.to_running(node=node)
+        node.lets_go = False
+        node.set_ready("Unknown", SILENT)
+        bed.kube.core.delete_namespaced_pod(worker.metadata.name, bed.kube.namespace, grace_period_seconds=1)
+        for pod in node.pods():
+            if pod.metadata.labels[names.LABEL_RUN] == "sinking":
+                bed.kube.core.delete_namespaced_pod(
+                    pod.metadata.name, bed.kube.namespace, grace_period_seconds=1
+                )
+        bed.edit("sinking", suspend=True)
+        words = f"node limbo-node of pod {worker.metadata.name} is lost: {SILENT}"
+        status = bed.kube.wait("limbo", lambda s: s["message"] == words, within=45)
+        assert status["reason"] == "NodeLost"
+        assert [job.metadata.labels[names.LABEL_ATTEMPT] for job in run.jobs("worker")] == ["1"]
+        status = bed.kube.wait("sinking", lambda s: SILENT in s["message"], within=45)
+        assert status["phase"] == "Suspending"
+        assert "to be gone: node limbo-node of pod sinking-sr-" in status["message"]
+
+        node.lets_go = True
+        until(lambda: run.pod("worker").metadata.uid != worker.metadata.uid, 60, "the next attempt")
+        bed.kube.wait_phase("sinking", "Suspended", within=60)
+        assert server.metadata.name not in {pod.metadata.name for pod in node.pods()}
+
+
+def test_a_node_that_refuses_every_pod_is_left_alone_after_a_few(own_bed: Bed) -> None:
+    with played_node(own_bed.kube, "sick") as sick, played_node(own_bed.kube, "well") as well:
+        sick.rejects = SICK
+        run = own_bed.create("feverish")
+        run.end("plan", message=plan_message(100))
+        status = own_bed.kube.wait("feverish", lambda s: s.get("excludedNodes"), within=60)
+        assert [(node["name"], node["reason"]) for node in status["excludedNodes"]] == [("sick", SICK[0])]
+        condition = own_bed.wait_condition("feverish", "ServersReady", "False", "NodeRejects", within=30)
+        assert "node sick refused server pods" in condition["message"]
+        (pod,) = until(lambda: waiting(own_bed, "feverish"), 60, "a pod that keeps away")
+        assert excluded_nodes(pod.spec) == ["sick"]
+        until(
+            lambda: len(own_bed.kube.pods("feverish", "server")) == 1, 60, "the refused ones are cleaned up"
+        )
+        refused = sick.rejected
+        assert refused <= 8, "a handful"
+        quiet_for(2)
+        assert sick.rejected == refused
+        well.take(pod)
+        run.make_pod_ready(pod)
+        own_bed.wait_condition("feverish", "ServersReady", "True", "AllReady", within=30)
+        run.pod("worker")
+        events = own_bed.events("feverish")
+        assert events.count(("Warning", "NodeExcluded")) == 1
+        assert events.count(("Warning", "NodeRejects")) == 1
+
+
+def test_a_server_that_is_killed_for_its_memory_is_told_with_its_exit_code(bed: Bed) -> None:
+    run = bed.create("hungry")
+    run.end("plan", message=plan_message(100))
+    killed = {"exitCode": 137, "reason": "OOMKilled", "message": "Loading weights: 71 %\n"}
+    pod = run.pod("server")
+    for _ in range(2):
+        run.wait_with(pod, "CrashLoopBackOff", "back-off 10s restarting failed container", last=killed)
+        condition = bed.wait_condition("hungry", "ServersReady", "False", "OOMKilled", within=30)
+        assert "exit code 137 (OOMKilled): Loading weights: 71 %" in condition["message"]
+        run.wait_with(pod, "ContainerCreating", last=killed)
+    status = bed.kube.status("hungry")
+    assert (status["phase"], status["reason"]) == ("Starting", "OOMKilled")
+    run.make_pod_ready(pod)
+    bed.wait_condition("hungry", "ServersReady", "True", "AllReady", within=30)
+    assert bed.events("hungry").count(("Warning", "OOMKilled")) == 1
+
+
+def unplaced(words: str) -> dict[str, str]:
+    """What the scheduler writes about a pod that it has no node for."""
+    return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+
+
+def waiting(bed: Bed, name: str) -> list[Any]:
+    return [pod for pod in bed.kube.pods(name, "server") if pod.status.phase == "Pending"]
+
+
+@contextlib.contextmanager
+def other_pod_with_gpus(bed: Bed, gpus: int) -> Iterator[Any]:
+    """A pod of someone else that asks for GPUs, not placed yet."""
+    container = {
+        "name": "busy",
+        "image": "busy",
+        "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
+    }
+    body = {"metadata": {"generateName": "busy-"}, "spec": {"containers": [container]}}
+    yield bed.kube.core.create_namespaced_pod(bed.kube.namespace, body)
