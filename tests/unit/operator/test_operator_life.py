@@ -19,6 +19,7 @@ from draftmill_api.v1alpha1.status import (
     RunClock,
     SynthRunStatus,
 )
+from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.removals import unwanted_jobs
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation, Wanted
@@ -404,6 +405,16 @@ class TestNodesThatRefuse:
         decision = decide(situation(planned(), Observed(servers=pods), server=SERVER | {"replicas": 2}))
         assert decision.excluded_nodes == ()
         assert decision.wanted.replicas == 1
+
+    def test_more_are_asked_for_again_when_the_refusals_are_ten_minutes_old(self) -> None:
+        pods = servers(pod("good", node="well"), *(self.refused(name) for name in "abc"))
+        where = situation(planned(), Observed(servers=pods), server=SERVER | {"replicas": 2}, now=later(590))
+        held = decide(where)
+        assert (held.wanted.replicas, held.requeue_after) == (1, 10)
+        assert rejected_to_clean(where) == ()
+        asked = replace(where, now=later(600))
+        assert decide(asked).wanted.replicas is None
+        assert [each.name for each in rejected_to_clean(asked)] == ["a", "b", "c"]
 
     def test_it_is_tried_again_after_ten_minutes(self) -> None:
         excluded = [{"name": "sick", "reason": "R", "since": START}]

@@ -16,7 +16,7 @@ NODE_REJECTS = "NodeRejects"
 REJECTIONS = 3
 """Pods that a node has to refuse before the run's servers are kept away from it."""
 EXCLUDED_FOR = timedelta(minutes=10)
-"""After so long a node is tried again, if no server is ready elsewhere."""
+"""After so long a node is tried again; an excluded one only if no server is ready elsewhere."""
 _MOST_NODES = 16
 
 
@@ -40,9 +40,9 @@ def with_exclusions(situation: Situation, facts: Facts) -> Facts:
 
 
 def next_try(situation: Situation, facts: Facts) -> float | None:
-    """Seconds until an excluded node may be tried again, which matters while no server is ready."""
+    """Seconds until a node may be tried again: one that refuses, or an excluded one."""
     if situation.endpoints:
-        return None
+        return min((_fresh_for(situation, pods) for pods in _refusing(situation).values()), default=None)
     return min((_left(situation, node) for node in facts.excluded_nodes), default=None)
 
 
@@ -75,7 +75,9 @@ def rejected_to_clean(situation: Situation) -> tuple[ObservedPod, ...]:
     recorded = {node.name for node in situation.facts.excluded_nodes}
     found: list[ObservedPod] = []
     for node, pods in _rejected(situation).items():
-        found += pods if node in recorded else pods[:-REJECTIONS]
+        fresh = [pod for pod in pods if _is_fresh(situation, pod)]
+        needed = [] if node in recorded else fresh[-REJECTIONS:]
+        found += [pod for pod in pods if pod not in needed]
     return tuple(pod for pod in found if not pod.deleting)
 
 
@@ -92,7 +94,22 @@ def _rejected(situation: Situation) -> dict[str, list[ObservedPod]]:
 
 
 def _refusing(situation: Situation) -> dict[str, list[ObservedPod]]:
-    return {node: pods for node, pods in _rejected(situation).items() if len(pods) >= REJECTIONS}
+    fresh = {
+        node: [pod for pod in pods if _is_fresh(situation, pod)]
+        for node, pods in _rejected(situation).items()
+    }
+    return {node: pods for node, pods in fresh.items() if len(pods) >= REJECTIONS}
+
+
+def _is_fresh(situation: Situation, pod: ObservedPod) -> bool:
+    """Whether its refusal still says something about the node."""
+    return situation.now - pod.created < EXCLUDED_FOR
+
+
+def _fresh_for(situation: Situation, pods: list[ObservedPod]) -> float:
+    """Seconds until too few of a node's refusals are fresh."""
+    end = pods[-REJECTIONS].created + EXCLUDED_FOR
+    return max(0.0, (end - situation.now).total_seconds())
 
 
 def _left(situation: Situation, node: ExcludedNode) -> float:
