@@ -112,7 +112,8 @@ class Applier:
                 return
             CHILD_ERRORS.labels(reason=error.reason).inc()
             raise ChildError(Problem(CHILD_REFUSED, f"{place}: {error.message}")) from error
-        self._store.put(place.kind, applied)
+        if live is None or _says_the_same(live, applied):
+            self._store.put(place.kind, applied)
         self._remember(applied)
 
     def _is_in_force(self, manifest: Manifest, live: dict[str, Any]) -> bool:
@@ -138,6 +139,11 @@ class Applier:
     def _remember(self, applied: dict[str, Any]) -> None:
         if applied["kind"] == Kind.DEPLOYMENT:
             self._generations[applied["metadata"]["uid"]] = applied["metadata"]["generation"]
+
+
+def _says_the_same(live: Object, applied: Object) -> bool:
+    """Whether the answer brings nothing about the child that is left to the watch, which calls for a pass."""
+    return applied.get("status") == live.get("status") and "deletionTimestamp" not in applied["metadata"]
 
 
 def _in_the_way(place: _Place, run: RunIdentity, live: Object) -> Problem:

@@ -84,8 +84,7 @@ class Reconciler:
             try:
                 requeue = await self._pass_over(raw) if raw is not None else None
             except NotUnderstoodError as error:
-                await self._report(key, raw or {}, error)
-                return LOOK_AGAIN_AT_NOT_UNDERSTOOD
+                return await self._report(key, raw or {}, error)
             result = "success"
         except (ApiError, aiohttp.ClientError, TimeoutError) as error:
             self._doubtful.add(key)
@@ -114,26 +113,27 @@ class Reconciler:
             return None
         return await self._pass(run)
 
-    async def _report(self, key: RunKey, raw: Object, error: NotUnderstoodError) -> None:
-        """Say in the run's status that this operator cannot act on it."""
+    async def _report(self, key: RunKey, raw: Object, error: NotUnderstoodError) -> float:
+        """Say in the run's status that this operator cannot act on it; seconds to the next look."""
         log.error("%s: %s: %s", key, error.reason, error)
         metadata, status = raw["metadata"], raw.get("status") or {}
         if "deletionTimestamp" in metadata:
-            return
+            return LOOK_AGAIN_AT_NOT_UNDERSTOOD
         problem = Problem(error.reason, str(error))
         told = not_understood(
             status, problem, metadata.get("generation", 0), f"{self._clock.now():%Y-%m-%dT%H:%M:%SZ}"
         )
         if told == status:
-            return
+            return LOOK_AGAIN_AT_NOT_UNDERSTOOD
         run = RunIdentity(key, metadata["uid"])
         written = await self._kube.write_status(run, told)
         if written is None:
-            return
+            return LOOK_AGAIN_AT_NOT_UNDERSTOOD
         self._store.put(Kind.RUN, written)
         if status.get("reason") != problem.reason:
             event = Event(EventType.WARNING, problem.reason, problem.message)
             await self._kube.record(run, (event,), self._clock.now())
+        return 0.0 if _was_edited(written, metadata.get("generation", 0)) else LOOK_AGAIN_AT_NOT_UNDERSTOOD
 
     async def _pass(self, run: Run) -> float | None:
         now = self._clock.now()
@@ -209,8 +209,7 @@ class Reconciler:
         self._progress_written[run.identity.uid] = self._clock.monotonic()
         self._store.put(Kind.RUN, written)
         await self._kube.record(run.identity, events_between(run.status, status), now)
-        # A spec that was edited meanwhile has come with the answer: its watch event brings no news any more.
-        return None if written["metadata"]["generation"] == run.generation else 0.0
+        return 0.0 if _was_edited(written, run.generation) else None
 
     def _wait_for_progress(self, run: Run) -> float:
         last = self._progress_written.get(run.identity.uid)
@@ -220,6 +219,11 @@ class Reconciler:
             (raw.get("status") or {}).get("phase") == Phase.RUNNING for raw in self._store.all(Kind.RUN)
         )
         return last + progress_interval(running) - self._clock.monotonic()
+
+
+def _was_edited(written: Object, generation: int) -> bool:
+    """Whether another spec came with the answer to a write: its watch event will bring no news any more."""
+    return bool(written["metadata"]["generation"] != generation)
 
 
 def _endpoints(run: Run, seen: Observed, defaults: FrozenDefaults) -> tuple[Endpoint, ...]:

@@ -138,6 +138,17 @@ def test_refused_pods_are_removed_as_soon_as_their_node_is_excluded() -> None:
     assert all("deletionTimestamp" in pod["metadata"] for pod in refused)
 
 
+def test_what_the_answer_to_an_own_write_tells_of_a_child_is_told_in_the_status() -> None:
+    world = until(World(), "Starting")
+    world.controllers.refusal = "exceeded quota"
+    world.controllers.step()
+    world.edit_server(replicas=2)
+    world.process.deliver(Kind.RUN, 100)
+    world.operate()
+    world.settle()
+    assert world.status["message"] == "exceeded quota"
+
+
 def step_unseen(world: World) -> None:
     """Controllers and nodes get on; the operator has not heard of it yet."""
     world.controllers.step()

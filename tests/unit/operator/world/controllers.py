@@ -23,6 +23,8 @@ class Controllers:
         self._suffixes = itertools.count(1)
         self._counted: dict[str, set[str]] = defaultdict(set)
         """Uids of the ended pods that each Job has taken note of."""
+        self.refusal: str = ""
+        """Why no further server pods may be made, if so."""
 
     def step(self) -> None:
         """Every object once."""
@@ -72,7 +74,11 @@ class Controllers:
         staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         for pod in staying[spec["replicas"] :]:
             server.mark_deleted(Kind.POD, pod["metadata"]["name"], grace=60)
-        for _ in range(spec["replicas"] - len(staying)):
+        missing = spec["replicas"] - len(staying)
+        refused = self.refusal if missing > 0 else ""
+        failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": refused}
+        server.change(Kind.DEPLOYMENT, metadata["name"], status={"conditions": [failure] if refused else []})
+        for _ in range(0 if refused else missing):
             uid = f"{metadata['uid']}/{replica_set}"
             self._make_pod("ReplicaSet", replica_set, uid, spec["template"])
 

@@ -104,6 +104,11 @@ def child_is_refused(world: World, pick: int) -> None:
     world.client.fault = Fault(0, kind, lands=False, error=refusal)
 
 
+def quota_is_switched(world: World, pick: int) -> None:
+    """Server pods are refused by a quota from now on, or no longer."""
+    world.controllers.refusal = "exceeded quota: gpus" if pick % 2 else ""
+
+
 def container_ends(world: World, pick: int) -> None:
     """With a code after which it may be tried again, or as if its last words were lost."""
     code = CODES[pick // 8 % len(CODES)]
@@ -295,6 +300,7 @@ RARE: Final[tuple[Event, ...]] = (
     pod_overrides_change,
     policy_changes,
     policy_trips,
+    quota_is_switched,
     replicas_change,
     restart_is_asked,
     resume_is_asked,

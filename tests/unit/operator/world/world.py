@@ -156,6 +156,7 @@ class World:
         """Nobody hinders the run any more, and what has happened to it so far has been noticed."""
         self.client.fault = None
         self.prefixes = ["/"]
+        self.controllers.refusal = ""
         self.start_operator()
         self.edit(suspend=None, activeDeadline=None, pendingDeadline=None, resumeToken="go-on")
         self.edit_generation(errorPolicy={"pausePercent": 100})
