@@ -10,7 +10,7 @@ import pytest
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate import retry
-from tests.support.engine_server import Cut, EngineServer, Fail, Reaction, Reply, Request, Stall
+from tests.support.engine_server import Cut, EngineServer, Fail, Hold, Reaction, Reply, Request, Stall
 from tests.support.job import Job, prompts, unique, until
 
 
@@ -118,23 +118,20 @@ async def test_a_refusal_of_the_server_stops_the_run_and_spends_no_row(
 async def test_a_quarter_of_failures_does_not_lower_the_number_in_flight(
     job: Job, server: EngineServer
 ) -> None:
+    """A lease that leaked with a failure would be missing when as many answers are held as there are."""
+
     def script(request: Request) -> Reaction:
-        fails = request.number % 4 == 0 and request.tries < 3
-        return Fail(500, delay=0.05) if fails else Reply(delay=0.05)
+        if 300 <= request.number < 320:
+            return Hold(20)
+        return Fail(500) if request.number % 4 == 0 and request.tries < 3 else Reply()
 
     server.script = script
     job.datasets, job.generation = {"A": prompts(400)}, {"concurrency": 20}
-    seen: list[int] = []
     async with job.use(server).generating() as task:
-        await until(lambda: server.count > 40)
-        while server.count < 380:
-            seen.append(server.in_flight)
-            await asyncio.sleep(0.005)
         _, progress = await task
     assert progress.ok == 400
+    assert progress.retried > 50
     assert server.most_in_flight == 20
-    first, last = seen[: len(seen) // 2], seen[len(seen) // 2 :]
-    assert min(sum(half) / len(half) for half in (first, last)) > 14, "leases leak"
 
 
 async def test_a_server_that_goes_away_costs_no_row_its_tries(job: Job, server: EngineServer) -> None:
