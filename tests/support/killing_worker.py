@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -59,7 +58,7 @@ class _Program:
             return None
 
     def kill(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
+        self._process.kill()  # does nothing to one that has ended
         self._process.wait()
 
 
@@ -85,8 +84,7 @@ class _Forked:
         return self._process.exitcode
 
     def kill(self) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.kill()
         self._process.join()
 
 
@@ -104,14 +102,25 @@ def kill_until_done(job: Job, starter: Starter, *, kills: int, rng: random.Rando
     config = job.write()
     for number in range(kills):
         before = _bytes(job)
-        worker = starter.start(config)
-        if not _grows(worker, lambda before=before: _bytes(job) > before):  # type: ignore[misc]
-            return number
-        if worker.code(rng.uniform(0.0, 0.5)) is not None:
-            return number
-        worker.kill()
-    assert starter.start(config).code(_END) == ExitCode.DONE
+        with _started(starter, config) as worker:
+            if not _grows(worker, lambda before=before: _bytes(job) > before):  # type: ignore[misc]
+                return number
+            if worker.code(rng.uniform(0.0, 0.5)) is not None:
+                return number
+            worker.kill()
+    with _started(starter, config) as worker:
+        assert worker.code(_END) == ExitCode.DONE
     return kills
+
+
+@contextmanager
+def _started(starter: Starter, config: Path) -> Iterator[Running]:
+    """A worker that is gone after the block, also when the test is interrupted."""
+    worker = starter.start(config)
+    try:
+        yield worker
+    finally:
+        worker.kill()
 
 
 def _grows(worker: Running, has_grown: Callable[[], bool]) -> bool:
