@@ -145,5 +145,7 @@ func (c controlPlane) controllerManager(authority *pki.Authority) part {
 		// Each of some forty controllers asks for its own token first; at the default of 20 per second that takes 4 s.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=1000",
+		// A claim that is seen before its volume waits for the next round: 15 s by default.
+		"--pvclaimbinder-sync-period=1s",
 	)
 }
