@@ -75,8 +75,9 @@ class Reconciler:
         """One pass; the answer is the number of seconds until the next look.
 
         Raises:
-            RetryLater: a child could not be made, and the status says so; or the API server refused
-                something else, or could not be reached.
+            RetryLater: a child could not be made, and the status says so; or the run is not there any more,
+                which the cache will know in a moment; or the API server refused something else, or could
+                not be reached.
         """
         started, result = self._clock.monotonic(), "error"
         try:
@@ -204,7 +205,7 @@ class Reconciler:
                 return wait
         written = await self._kube.write_status(run.identity, status.to_json())
         if written is None:
-            return None
+            raise RetryLater("the run is gone, or another one has its name, and the cache lags behind")
         STATUS_WRITES.labels(result="written").inc()
         self._progress_written[run.identity.uid] = self._clock.monotonic()
         self._store.put(Kind.RUN, written)

@@ -149,6 +149,30 @@ def test_what_the_answer_to_an_own_write_tells_of_a_child_is_told_in_the_status(
     assert world.status["message"] == "exceeded quota"
 
 
+def test_counts_do_not_fall_to_an_older_answer_when_workers_that_have_ended_start_anew() -> None:
+    world = until(World(), "Running")
+    while pods(world, Role.WORKER)[0]["status"]["phase"] != "Succeeded":
+        step_unseen(world)
+    world.settle()
+    assert world.status["progress"]["done"] == ROWS
+    world.edit(restart="again")
+    world.settle()
+    assert world.status["progress"]["done"] == ROWS
+
+
+def test_a_run_that_is_created_again_begins_anew_and_the_operator_is_patient_until_it_hears_of_it() -> None:
+    world = until(World(), "Planning")
+    while not jobs_of_state(world, Role.PLAN, "SuccessCriteriaMet"):
+        step_unseen(world)
+    world.recreate()
+    world.process.deliver(Kind.POD, 100)
+    world.process.deliver(Kind.JOB, 100)
+    world.operate()
+    assert world.process.has_failed
+    assert world.status == {}
+    until(world, "Succeeded")
+
+
 def step_unseen(world: World) -> None:
     """Controllers and nodes get on; the operator has not heard of it yet."""
     world.controllers.step()

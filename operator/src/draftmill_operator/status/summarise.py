@@ -154,7 +154,8 @@ def _progress(situation: Situation, decision: Decision) -> RunProgress | None:
 
 
 def _all_heard(situation: Situation) -> bool:
-    return all(worker.index in situation.progress for worker in situation.workers)
+    """Whether each worker's newest attempt has spoken; what an earlier one said may be older than its end."""
+    return all(worker.job is not None and worker.index in situation.progress for worker in situation.workers)
 
 
 def _of_worker(situation: Situation, worker: Worker) -> RunProgress | None:

@@ -191,6 +191,11 @@ def time_passes(world: World, pick: int) -> None:
     world.pass_time(SPANS[pick % len(SPANS)])
 
 
+def run_is_recreated(world: World, pick: int) -> None:
+    """Deleted and created again at once."""
+    world.recreate()
+
+
 def suspend_is_switched(world: World, pick: int) -> None:
     """On or off."""
     world.edit(suspend=pick % 2 == 0)
@@ -304,6 +309,7 @@ RARE: Final[tuple[Event, ...]] = (
     replicas_change,
     restart_is_asked,
     resume_is_asked,
+    run_is_recreated,
     server_changes,
     servers_are_deleted,
     status_write_fails,

@@ -19,7 +19,7 @@ from draftmill_operator.decide.ended import ended, terminal_condition
 from draftmill_operator.decide.rules import decide, deciding
 from draftmill_operator.decide.types import Decision, Rule, Situation, Wanted
 from draftmill_operator.observe.pods import parse_time
-from draftmill_operator.observe.store import Kind, Object, Store, controller_uid
+from draftmill_operator.observe.store import Kind, Object, Store, controller_uid, run_uid
 from draftmill_operator.run import Role
 from tests.unit.operator.world.api import ApiServer
 from tests.unit.operator.world.controllers import has_ended, role
@@ -47,6 +47,7 @@ class Invariants:
         self._cached: Object | None = None
         """The run as the operator knew it when its pass began."""
         self._statuses = 0
+        self._uid = ""
         self._attempts: dict[str, list[int]] = defaultdict(list)
         """Numbers of the attempts that were started, by worker, in their order."""
         self.transitions: list[Transition] = []
@@ -81,6 +82,9 @@ class Invariants:
 
     def created(self, child: Object) -> None:
         """The operator has created a child."""
+        self._look_at_statuses()
+        if controller_uid(child) != self._uid:
+            return  # its run has just been deleted, which the operator has not heard
         status, cached = self._status(), next(iter(self._store.all(Kind.RUN)), None)
         name = f"{child['kind']} {child['metadata']['name']}"
         assert terminal_condition(status) is None, f"{name} is created after the end"
@@ -102,13 +106,19 @@ class Invariants:
 
     def writers(self) -> None:
         """No two pods may write the same rows, and all alive were started for the same number of workers."""
-        pods = [pod for pod in self._server.all(Kind.POD) if role(pod) == Role.WORKER and not has_ended(pod)]
+        pods = [pod for pod in self._living_pods() if role(pod) == Role.WORKER]
         shares = [share_of(pod) for pod in pods]
         names = [pod["metadata"]["name"] for pod in pods]
         assert len(set(shares)) == len(shares), f"several pods may write the same rows: {names} {shares}"
         jobs = self._jobs(pods)
         hashes = {job["metadata"]["annotations"][api_names.ANNOTATION_WORKERS_HASH] for job in jobs}
         assert len(hashes) < 2, f"pods of different sets of workers are alive: {names} {shares}"
+
+    def _living_pods(self) -> list[Object]:
+        """Pods of the run that may run something. The folder's lock keeps those of a deleted run away."""
+        run = self._run()
+        uid = run["metadata"]["uid"] if run is not None else ""
+        return [pod for pod in self._server.all(Kind.POD) if run_uid(pod) == uid and not has_ended(pod)]
 
     def _jobs(self, pods: list[Object]) -> list[Object]:
         owners = {controller_uid(pod) for pod in pods}
@@ -118,11 +128,18 @@ class Invariants:
     def _look_at_statuses(self) -> None:
         events = self._server.events[Kind.RUN]
         for event in events[self._statuses :]:
+            if event.raw["metadata"]["uid"] != self._uid:
+                self._begin_anew(event.raw["metadata"]["uid"])
             raw = event.raw.get("status") or {}
             status = SynthRunStatus.model_validate(raw)
             if status != self._last:
                 self._look_at(status, event.raw)
         self._statuses = len(events)
+
+    def _begin_anew(self, uid: str) -> None:
+        """A run of the same name was created."""
+        self._uid, self._last, self._active = uid, SynthRunStatus(), 0.0
+        self._attempts.clear()
 
     def _look_at(self, status: SynthRunStatus, run: Object) -> None:
         last, self._last = self._last, status
@@ -147,7 +164,7 @@ class Invariants:
             fallen = last.progress is not None and status.progress.done < last.progress.done
             assert not fallen, f"{last.progress} -> {status.progress}"
         if status.phase is Phase.SUSPENDED:
-            left = [pod["metadata"]["name"] for pod in self._server.all(Kind.POD) if not has_ended(pod)]
+            left = [pod["metadata"]["name"] for pod in self._living_pods()]
             assert left == [], f"Suspended while pods are left: {left}"
         self._look_at_clock(status.clock or RunClock(), status.phase)
 
@@ -169,7 +186,7 @@ class Invariants:
             known = {raw["metadata"]["uid"] for raw in self._store.all(Kind.DEPLOYMENT)}
             there = [
                 raw
-                for raw in self._server.all(Kind.DEPLOYMENT)
+                for raw in self._server.owned(Kind.DEPLOYMENT, run["metadata"]["uid"])
                 if "deletionTimestamp" not in raw["metadata"] and raw["metadata"]["uid"] in known
             ]
             assert there == [], f"servers outlive the run's end by {age} s"

@@ -80,11 +80,11 @@ class World:
 
     def settle(self) -> None:
         """Everything that happened is told to the operator, and it acts until it waits."""
+        if self.process.has_failed and self.process.due is not None:
+            self.time = max(self.time, self.process.due)
         for _ in range(SETTLED_AFTER):
             self.process.deliver_all()
             self.process.poll()
-            if self.process.has_failed and self.process.due is not None:
-                self.time = max(self.time, self.process.due)
             if not self.process.is_called:
                 return
             self.operate()
@@ -121,6 +121,14 @@ class World:
     def is_over(self) -> bool:
         """It has ended, or was removed after its end."""
         return self.run is None or "completionTime" in self.status
+
+    def recreate(self) -> None:
+        """Someone deletes the run and creates it again; its files stay."""
+        old = self.run
+        if old is not None:
+            self.server.remove(Kind.RUN, KEY.name)
+            fresh = {key: old[key] for key in ("apiVersion", "kind", "spec")}
+            self.server.create(Kind.RUN, fresh | {"metadata": {"name": KEY.name}})
 
     def edit(self, **parts: Any) -> None:
         """Someone changes the spec; None removes a part."""
