@@ -8,6 +8,7 @@ import pytest
 from draftmill_operator.observe.pods import observe_pod
 from draftmill_operator.observe.types import Problem
 from tests.support.played import refusal_message
+from tests.unit.operator.builders import pod, servers
 
 
 def raw_pod(status: dict[str, Any], role: str = "server", **metadata: Any) -> dict[str, Any]:
@@ -137,3 +138,20 @@ def test_readiness_going_and_hashes_are_seen() -> None:
     pod = observe_pod(raw_pod(status, annotations=annotations, deletionTimestamp="2026-01-01T00:01:00Z"))
     assert (pod.ready, pod.deleting, pod.ip) == (True, True, "10.0.0.7")
     assert (pod.template_hash, pod.config_hash) == ("t1", "c1")
+
+
+def test_an_evicted_pod_is_not_ready_whatever_its_conditions_still_say() -> None:
+    ready = [{"type": "Ready", "status": "True"}]
+    evicted = {"phase": "Failed", "reason": "Evicted", "message": "low on memory", "conditions": ready}
+    assert observe_pod(raw_pod({"phase": "Running", "conditions": ready})).ready
+    assert not observe_pod(raw_pod(evicted)).ready
+
+
+def test_what_a_living_server_says_comes_before_the_end_of_another() -> None:
+    gone = pod("a", ended=True, problem=Problem("Evicted", "low on memory"))
+    waits = pod("b", ready=False, problem=Problem("ImagePullBackOff", "no such image"))
+    assert servers(gone, waits).current_problem == waits.problem
+    assert servers(gone, problem=Problem("FailedCreate", "quota")).current_problem == Problem(
+        "FailedCreate", "quota"
+    )
+    assert servers(gone).current_problem == gone.problem

@@ -95,6 +95,13 @@ CASES = [
         plan=None,
     ),
     case(
+        "plan is done, its pod's end not heard of yet",
+        situation(seen=Observed(plan=job(pod(), state=JobState.SUCCEEDED))),
+        phase=Phase.PLANNING,
+        wanted=PLANNING,
+        redo=None,
+    ),
+    case(
         "plan's answer is lost",
         situation(seen=Observed(plan=job(state=JobState.SUCCEEDED))),
         redo=Role.PLAN,

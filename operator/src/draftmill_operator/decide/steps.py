@@ -83,15 +83,16 @@ def result_of(job: ObservedJob, failed_reason: str) -> StepResult:
     termination = job.last_termination
     if termination is not None and termination.exit_code == ExitCode.CONFIGURATION:
         return Ended(refusal(termination))
+    if job.live_pods or job.state is JobState.ACTIVE:
+        # A pod that lives on after its Job's end is one whose last words have not been seen yet.
+        return Working(job.current_problem or _last_failure(job, termination))
     if job.state is JobState.SUCCEEDED and job.message is not None:
         return Answered(job.message)
     if job.state is JobState.SUCCEEDED and termination is not None and termination.text:
         return unreadable(job)
-    if job.state is JobState.SUCCEEDED or (job.state is JobState.FAILED and termination is None):
+    if job.state is JobState.SUCCEEDED or termination is None:
         return Unheard()
-    if job.state is JobState.FAILED and termination is not None:
-        return Ended(Problem(failed_reason, termination.describe()))
-    return Working(job.current_problem or _last_failure(job, termination))
+    return Ended(Problem(failed_reason, termination.describe()))
 
 
 def unreadable(job: ObservedJob) -> Ended:

@@ -27,13 +27,14 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
     container = _own_container(metadata, status)
     state = container.get("state") or {}
     running = state.get("running") or {}
+    ended = status.get("phase") in _ENDED_PHASES
     return ObservedPod(
         name=metadata["name"],
         uid=metadata["uid"],
         ip=status.get("podIP", ""),
         created=parse_time(metadata["creationTimestamp"]),
-        ended=status.get("phase") in _ENDED_PHASES,
-        ready=_condition(status, "Ready").get("status") == "True",
+        ended=ended,
+        ready=not ended and _condition(status, "Ready").get("status") == "True",
         deleting="deletionTimestamp" in metadata,
         disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
         started=bool("running" in state or "terminated" in state or container.get("lastState")),

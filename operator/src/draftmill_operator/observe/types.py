@@ -153,8 +153,10 @@ class ObservedServers:
 
     @property
     def current_problem(self) -> Problem | None:
-        """What keeps a server from being ready."""
-        return next((pod.problem for pod in self.pods if pod.problem is not None), self.problem)
+        """What keeps a server from being ready; how an earlier one ended where nothing else is known."""
+        alive = [pod.problem for pod in self.pods if not pod.ended]
+        ended = [pod.problem for pod in self.pods if pod.ended]
+        return next((problem for problem in (*alive, self.problem, *ended) if problem is not None), None)
 
     def endpoints(self, template_hash: str, engine: Engine) -> tuple[Endpoint, ...]:
         """Addresses of the Ready pods of the current template, in the order of their names."""
