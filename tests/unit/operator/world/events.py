@@ -18,7 +18,6 @@ from tests.unit.operator.world.world import World
 Event = Callable[[World, int], None]
 CODES: Final = (ExitCode.FAILED, ExitCode.INTERRUPTED, 137, ExitCode.FAILED, 137, ExitCode.DONE)
 SPANS: Final = (0.5, 5.0, 60.0, 700.0, 1000.0)
-RECORDED_EVENTS: Final = 400
 
 
 def going_on(world: World, pick: int) -> None:
@@ -367,4 +366,7 @@ def _with_pod(world: World, pick: int, act: Callable[[Object], None]) -> None:
 def _delete(world: World, kind: Kind, pick: int) -> None:
     found = world.server.all(kind)
     if found:
-        world.server.remove(kind, found[pick % len(found)]["metadata"]["name"])
+        chosen = found[pick % len(found)]
+        if kind is Kind.JOB:
+            world.checks.removed_by_hand(chosen)
+        world.server.remove(kind, chosen["metadata"]["name"])

@@ -29,6 +29,7 @@ def play(spec: dict[str, Any], head_start: int, history: Sequence[Happening]) ->
         happen(world, event, pick)
     world.turn_benign()
     world.ends(within=STEPS_TO_THE_END)
+    world.look_twice()
     return tuple(world.checks.transitions)
 
 

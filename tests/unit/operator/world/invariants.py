@@ -90,10 +90,19 @@ class Invariants:
         assert terminal_condition(status) is None, f"{name} is created after the end"
         assert cached is None or not cached["spec"].get("suspend"), f"{name} is created while suspended"
         if child["kind"] == Kind.JOB and role(child) == Role.WORKER:
-            labels = child["metadata"]["labels"]
-            self._attempts[labels[api_names.LABEL_WORKER]].append(int(labels[api_names.LABEL_ATTEMPT]))
-            for worker, numbers in self._attempts.items():
-                assert sorted(set(numbers)) == numbers, f"attempts of worker {worker}: {numbers}"
+            worker, attempt = _attempt(child)
+            numbers = self._attempts[worker]
+            assert attempt > max(numbers, default=0), f"attempts of worker {worker}: {numbers}, {attempt}"
+            numbers.append(attempt)
+
+    def removed_by_hand(self, job: Object) -> None:
+        """Someone removes a Job. Of an attempt that could not be recorded before, nobody knows any more."""
+        if role(job) != Role.WORKER:
+            return
+        worker, attempt = _attempt(job)
+        recorded = next((one.count for one in self._last.attempts if str(one.worker) == worker), 0)
+        if attempt > recorded and attempt in self._attempts[worker]:
+            self._attempts[worker].remove(attempt)
 
     def after_pass(self, delay: float | None) -> None:
         """The operator has made a pass and will look again after so many seconds."""
@@ -132,6 +141,7 @@ class Invariants:
                 self._begin_anew(event.raw["metadata"]["uid"])
             raw = event.raw.get("status") or {}
             status = SynthRunStatus.model_validate(raw)
+            assert not raw or status.to_json() == raw, f"{raw} is read as {status}"
             if status != self._last:
                 self._look_at(status, event.raw)
         self._statuses = len(events)
@@ -202,3 +212,9 @@ def _is_acted_on(run: Object) -> bool:
     """Whether the status is an answer to the spec as it is now."""
     seen: int = run["status"]["observedGeneration"]
     return seen == int(run["metadata"]["generation"])
+
+
+def _attempt(job: Object) -> tuple[str, int]:
+    """The worker and the number of an attempt."""
+    labels = job["metadata"]["labels"]
+    return labels[api_names.LABEL_WORKER], int(labels[api_names.LABEL_ATTEMPT])
