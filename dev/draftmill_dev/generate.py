@@ -1,4 +1,4 @@
-"""Writes what is made from the API types: `crds/`, the chart's copies of them, `docs/reference/`.
+"""Writes what is made from types and rules: `crds/`, the chart's copies of them, `docs/reference/`.
 
     python -m draftmill_dev.generate          write
     python -m draftmill_dev.generate --check  write nothing, fail when a committed file differs
@@ -20,6 +20,7 @@ from draftmill_api.crd import custom_resource_definition, root_schema
 from draftmill_api.names import GROUP
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.resources import RESOURCES
+from draftmill_dev.phases import phases_page
 from draftmill_dev.reference import reference_page
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,7 @@ def outputs() -> dict[str, str]:
             "{{- if .Values.crds.install }}\n" + _NOTICE + _to_yaml(kept) + "{{- end }}\n"
         )
         files[f"docs/reference/{resource.singular}.md"] = reference_page(resource, root_schema(resource))
+    files["docs/reference/phases.md"] = phases_page()
     return files
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from draftmill_api.crd import Schema, default_sentence
@@ -44,7 +44,7 @@ def reference_page(resource: Resource, schema: Schema) -> str:
         *_spec(resource, spec),
         "## status",
         "Written by the operator alone.",
-        _table(("Field", "Type", "Meaning"), [_without_default(row) for row in walk(status)]),
+        table(("Field", "Type", "Meaning"), [_without_default(row) for row in walk(status)]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -63,14 +63,14 @@ def _columns(resource: Resource) -> str:
         (f"{column.name}{' (`-o wide`)' if column.wide else ''}", f"`{column.path}`", column.description)
         for column in resource.columns
     ]
-    return _table(("Column", "Field", "Meaning"), rows)
+    return table(("Column", "Field", "Meaning"), rows)
 
 
 def _spec(resource: Resource, spec: Schema) -> Iterator[str]:
     """The table of the spec, and once for all its pods the table of their overrides."""
     rows = list(walk(spec))
     pods = [row for row in rows if row.path.endswith(f".{_POD}")]
-    yield _table(
+    yield table(
         ("Field", "Type", "Default", "Meaning", "Change while active"),
         [
             (*_cells(row), _change(row, resource.fields))
@@ -80,7 +80,7 @@ def _spec(resource: Resource, spec: Schema) -> Iterator[str]:
     )
     yield "### Pod overrides"
     yield f"Fields of {' and '.join(f'`spec.{pod.path}`' for pod in pods)}, {_POD_INTRODUCTION}"
-    yield _table(("Field", "Type", "Default", "Meaning"), [_cells(row) for row in walk(pods[0].schema)])
+    yield table(("Field", "Type", "Default", "Meaning"), [_cells(row) for row in walk(pods[0].schema)])
 
 
 def _change(row: Row, fields: tuple[Field, ...]) -> str:
@@ -131,6 +131,7 @@ def _field(row: Row) -> str:
     return f"`{row.path}`{' *' if row.is_required else ''}"
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
+def table(header: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> str:
+    """A Markdown table."""
     lines = [header, tuple("---" for _ in header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

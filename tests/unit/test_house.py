@@ -17,8 +17,8 @@ from draftmill_api.v1alpha1 import SynthRun
 ROOT = Path(__file__).parents[2]
 SOURCES = ("api/src", "operator/src", "jobs/src", "cli/src", "dev")
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
-# These two run in the development environment; everything else in dev/ runs on a bare machine.
-NEED_THE_DEVELOPMENT_ENVIRONMENT = {"generate.py", "reference.py"}
+# These run in the development environment; everything else in dev/ runs on a bare machine.
+NEED_THE_DEVELOPMENT_ENVIRONMENT = {"generate.py", "phases.py", "reference.py"}
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "charts").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)")
 PINNED = re.compile(r"^([a-z0-9][a-z0-9._-]*)==\S+( ;.*)? \\$")

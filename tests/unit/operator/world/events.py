@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -259,9 +259,9 @@ def ttl_changes(world: World, pick: int) -> None:
     world.edit(ttlAfterFinished=(None, "1h", "30s")[pick % 3])
 
 
-def administrator_allows(world: World, pick: int) -> None:
-    """Every folder of the node may be used from now on."""
-    world.prefixes = ["/"]
+def administrator_decides(world: World, pick: int) -> None:
+    """Folders of the node may be used from now on, or no longer."""
+    world.prefixes = ["/"] if pick % 4 else []
     world.start_operator()
 
 
@@ -280,7 +280,7 @@ COMMON: Final[tuple[Event, ...]] = (
 )
 """Most of what happens."""
 RARE: Final[tuple[Event, ...]] = (
-    administrator_allows,
+    administrator_decides,
     cache_is_compared,
     child_is_refused,
     config_is_deleted,
@@ -322,7 +322,6 @@ RARE: Final[tuple[Event, ...]] = (
 )
 ALL: Final[Sequence[Event]] = (*COMMON * 5, *RARE)
 """Every event, as often as it is to be picked."""
-BY_NAME: Final[Mapping[str, Event]] = {event.__name__: event for event in (*COMMON, *RARE)}
 
 _GIVEN: Final = [{"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}]
 RUNS: Final[tuple[dict[str, Any], ...]] = (

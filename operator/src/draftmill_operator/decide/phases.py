@@ -1,0 +1,107 @@
+"""The phases of a run: what they mean, which may follow which, and the rules that lead there.
+
+No decision reads this: phases come out of the rules. The table says what people may see, the tests hold the
+rules to it, and the documentation draws it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from draftmill_api.v1alpha1.status import Phase
+from draftmill_operator.decide.blocked import host_path_refused
+from draftmill_operator.decide.clock import deadline_passed
+from draftmill_operator.decide.finishing import finishing
+from draftmill_operator.decide.generating import attempt_over, generating
+from draftmill_operator.decide.paused import paused_without_servers
+from draftmill_operator.decide.planning import planning
+from draftmill_operator.decide.suspended import suspended
+from draftmill_operator.decide.types import Rule
+
+MEANING: Final[Mapping[Phase, str]] = {
+    Phase.PENDING: "Nothing is started: an administrator has to allow something; the message says what.",
+    Phase.PLANNING: "The plan's Job looks at model, prompts and volumes. No GPU is held.",
+    Phase.STARTING: "Servers load the model, or the first workers prove on them that token ids are exact.",
+    Phase.RUNNING: "Workers ask the rows that have no record yet. A lost worker or server does not end it.",
+    Phase.PAUSED: "Too many rows failed: the workers wait, and go with the servers after a while.",
+    Phase.SUSPENDING: "`spec.suspend` is true, and something of the run is still there.",
+    Phase.SUSPENDED: "`spec.suspend` is true, and nothing of the run is left but its files.",
+    Phase.FINISHING: "Every row is accounted for; what is on disk is read and counted again.",
+    Phase.SUCCEEDED: "The result is whole and published. It never changes again.",
+    Phase.FAILED: "The run cannot go on by itself; the reason says why. It never changes again.",
+}
+
+FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
+    None: {
+        Phase.PENDING: (host_path_refused,),
+        Phase.PLANNING: (planning,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+    },
+    Phase.PENDING: {
+        Phase.PLANNING: (planning,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FAILED: (deadline_passed,),
+    },
+    Phase.PLANNING: {
+        Phase.STARTING: (planning,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FAILED: (deadline_passed, planning),
+    },
+    Phase.STARTING: {
+        Phase.RUNNING: (attempt_over, generating),
+        Phase.PAUSED: (generating,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FINISHING: (attempt_over,),
+        Phase.FAILED: (deadline_passed, attempt_over),
+    },
+    Phase.RUNNING: {
+        Phase.STARTING: (attempt_over, generating),
+        Phase.PAUSED: (generating,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FINISHING: (attempt_over,),
+        Phase.FAILED: (deadline_passed, attempt_over),
+    },
+    Phase.PAUSED: {
+        Phase.STARTING: (paused_without_servers,),
+        Phase.RUNNING: (attempt_over, generating),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FINISHING: (attempt_over,),
+        Phase.FAILED: (deadline_passed, attempt_over),
+    },
+    Phase.SUSPENDING: {
+        Phase.PLANNING: (planning,),
+        Phase.STARTING: (paused_without_servers, attempt_over, generating),
+        Phase.RUNNING: (attempt_over, generating),
+        Phase.PAUSED: (paused_without_servers,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FINISHING: (finishing, attempt_over),
+        Phase.SUCCEEDED: (finishing,),
+        Phase.FAILED: (deadline_passed, attempt_over),
+    },
+    Phase.SUSPENDED: {
+        Phase.PENDING: (host_path_refused,),
+        Phase.PLANNING: (planning,),
+        Phase.STARTING: (planning, paused_without_servers, generating),
+        Phase.RUNNING: (attempt_over, generating),
+        Phase.PAUSED: (paused_without_servers,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.FINISHING: (finishing, attempt_over),
+        Phase.SUCCEEDED: (finishing,),
+        Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
+    },
+    Phase.FINISHING: {
+        Phase.RUNNING: (generating,),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.SUCCEEDED: (finishing,),
+        Phase.FAILED: (deadline_passed, finishing),
+    },
+}
+"""Which phases may follow each one, and the rules that lead there; None stands for a new run."""
