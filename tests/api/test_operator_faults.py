@@ -23,7 +23,7 @@ from tests.api.operator_bed import Bed, namespace
 from tests.support.faulty_api import FaultyApi, faulty_api
 from tests.support.operator_process import operator_process
 from tests.support.played import finish_message, plan_message, worker_message
-from tests.support.waiting import until
+from tests.support.waiting import quiet_for, until
 
 pytestmark = pytest.mark.api
 
@@ -91,12 +91,33 @@ def test_a_child_that_fails_on_the_server_leaves_the_phase_and_says_why(faulty: 
     run.make_ready("server")
 
 
+def test_a_namespace_that_ends_is_left_to_end(faulty: FaultyBed) -> None:
+    run = faulty.create("closing")
+    run.pod("plan")
+    faulty.api.cause = "NamespaceTerminating"
+    faulty.api.fault = lambda method, path: 403 if "deployments" in path and method == "PATCH" else None
+    run.end("plan", message=plan_message(100))
+    faulty.kube.wait_phase("closing", "Starting", within=60)
+    until(lambda: faulty.api.refused, 60, "a refusal")
+    quiet_for(1)
+    refused = faulty.api.refused
+    quiet_for(3)
+    assert faulty.api.refused == refused, "it is not tried again"
+    assert faulty.condition("closing", "Progressing")["reason"] == "Starting"
+
+
 def test_watches_that_break_are_taken_up_again(faulty: FaultyBed) -> None:
     run = faulty.create("cut")
     plan = run.pod("plan")
     faulty.api.break_watches()
     run.end_pod(plan, message=plan_message(100))
     run.pod("server", within=30)
+
+
+def test_a_cache_that_lags_behind_starts_nothing_twice(faulty: FaultyBed) -> None:
+    faulty.api.watch_delay = 0.5
+    whole_run(faulty, "lagging")
+    assert faulty.kube.status("lagging")["attempts"][0]["count"] == 1
 
 
 def test_an_error_in_a_watch_ends_the_process(faulty: FaultyBed) -> None:

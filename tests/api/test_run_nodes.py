@@ -40,9 +40,7 @@ def test_no_room_is_told_by_the_scheduler_and_in_plain_words(bed: Bed) -> None:
         condition = bed.wait_condition("crowded", "ServersReady", "False", "Unschedulable", within=10)
         assert told in condition["message"]
         assert bed.kube.status("crowded")["phase"] == "Starting"
-        bed.kube.core.delete_namespaced_pod(other.metadata.name, bed.kube.namespace, grace_period_seconds=0)
-        now = f"{words} (2 nodes match gpuProducts, 1 has 8 free)"
-        bed.kube.wait("crowded", lambda s: s.get("message") == now, within=60)
+        full.let_go(other)
         full.take(pod)
         run.set_status(pod, conditions=[{"type": "PodScheduled", "status": "True"}])
         run.make_pod_ready(pod)
@@ -133,6 +131,25 @@ def test_a_node_that_refuses_every_pod_is_left_alone_after_a_few(own_bed: Bed) -
         assert events.count(("Warning", "NodeRejects")) == 1
 
 
+def test_a_node_that_refuses_a_second_server_is_asked_no_more_and_the_first_works_on(own_bed: Bed) -> None:
+    with played_node(own_bed.kube, "well-2") as well, played_node(own_bed.kube, "sick-2") as sick:
+        run = own_bed.create("half")
+        server, worker = run.to_running(node=well)
+        sick.rejects = SICK
+        own_bed.edit("half", server={"replicas": 2})
+        own_bed.kube.wait("half", lambda s: "node sick-2 refused" in servers_ready(s), within=60)
+        until(lambda: own_bed.deployments("half")[0].spec.replicas == 1, 60, "no second one is asked for")
+        until(lambda: not waiting(own_bed, "half"), 60, "none waits")
+        refused = sick.rejected
+        assert refused <= 8, "a handful"
+        quiet_for(2)
+        assert sick.rejected == refused
+        ready = [pod for pod in own_bed.kube.pods("half", "server") if pod.status.phase == "Running"]
+        assert [pod.metadata.uid for pod in ready] == [server.metadata.uid]
+        assert run.pod("worker").metadata.uid == worker.metadata.uid
+        assert own_bed.kube.status("half")["excludedNodes"] == [], "that would replace the first one"
+
+
 def test_a_server_that_is_killed_for_its_memory_is_told_with_its_exit_code(bed: Bed) -> None:
     run = bed.create("hungry")
     run.end("plan", message=plan_message(100))
@@ -153,6 +170,12 @@ def test_a_server_that_is_killed_for_its_memory_is_told_with_its_exit_code(bed: 
 def unplaced(words: str) -> dict[str, str]:
     """What the scheduler writes about a pod that it has no node for."""
     return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+
+
+def servers_ready(status: dict[str, Any]) -> str:
+    """The message of the condition ServersReady."""
+    conditions = status.get("conditions", [])
+    return next((str(each["message"]) for each in conditions if each["type"] == "ServersReady"), "")
 
 
 def waiting(bed: Bed, name: str) -> list[Any]:

@@ -35,7 +35,11 @@ class FaultyApi:
         self._watches: set[asyncio.Task[None]] = set()
         self._folder = folder
         self.fault: Fault = _no_fault
+        self.cause = ""
+        """What the refusals name as their cause."""
         self.watch_error: int | None = None
+        self.watch_delay = 0.0
+        """Seconds that each event of a watch takes."""
         self.refused = 0
 
     @property
@@ -83,7 +87,14 @@ class FaultyApi:
         code = self.fault(request.method, request.path)
         if code is not None:
             self.refused += 1
-            status = {"kind": "Status", "code": code, "reason": "Injected", "message": "made by the test"}
+            causes = [{"reason": self.cause}] if self.cause else []
+            status = {
+                "kind": "Status",
+                "code": code,
+                "reason": "Injected",
+                "message": "made by the test",
+                "details": {"causes": causes},
+            }
             return web.json_response(status, status=code)
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
         async with self._session.request(
@@ -120,6 +131,7 @@ class FaultyApi:
                 error = {"type": "ERROR", "object": {"kind": "Status", "code": self.watch_error}}
                 await response.write(json.dumps(error).encode() + b"\n")
                 return
+            await asyncio.sleep(self.watch_delay)
             await response.write(line)
 
 
