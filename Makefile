@@ -27,8 +27,8 @@ cluster-status: ## Say whether it runs, and how to use it
 test: venv ## All tests but the two below; starts what they need (needs root)
 	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
 
-test-unit: venv ## Tests without any service: under a minute
-	@$(BIN)/pytest tests/unit
+test-unit: venv ## Tests without any service, on all cores: under a minute
+	@$(BIN)/pytest --numprocesses auto tests/unit
 
 test-api: venv ## Tests against a real control plane
 	@$(BIN)/pytest tests/api
@@ -36,7 +36,7 @@ test-api: venv ## Tests against a real control plane
 test-e2e: venv ## Tests on a real node with a real model server (needs root)
 	@$(BIN)/pytest tests/chart tests/e2e
 
-test-life: venv ## One run lives through everything: about ten minutes (needs root)
+test-life: venv ## Long ways: a run that lives through everything, the demo twice: a quarter of an hour (needs root)
 	@$(BIN)/pytest -m life tests/chaos
 
 test-chaos: venv ## The killing tests, five times over (needs root)

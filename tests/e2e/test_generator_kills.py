@@ -1,4 +1,4 @@
-"""`draftmill generate` without Kubernetes, killed thirty times."""
+"""The generator without Kubernetes, killed thirty times (`make test-chaos`: as the program that a user starts)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.generator_kills import generate_through_kills
+from tests.support.killing_worker import ForkedWorker
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_thirty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    generate_through_kills(tmp_path, kills=30, seed=1)
+    generate_through_kills(tmp_path, ForkedWorker(), kills=30, seed=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.engine_server import answer_ids
 from tests.support.job import Job, prompts, unique
-from tests.support.killing_worker import ProgramWorker, kill_until_done
+from tests.support.killing_worker import Starter, kill_until_done
 from tests.support.tiny_model import TinyModel, make_tiny_model
 
 _DATASETS = {"A": 2400, "B": 600}
@@ -33,13 +33,13 @@ def slow_tailed_server(model: TinyModel) -> Iterator[str]:
         process.communicate()
 
 
-def generate_through_kills(folder: Path, *, kills: int, seed: int) -> None:
+def generate_through_kills(folder: Path, starter: Starter, *, kills: int, seed: int) -> None:
     """Every row has its own answer exactly once in the end, and the files pass the finish step."""
     job = Job(folder / "job", make_tiny_model(folder / "model"))
     job.datasets = {name: prompts(count) for name, count in _DATASETS.items()}
     with slow_tailed_server(job.model) as url:
         job.endpoints = [{"name": "s0", "url": url, "engine": "VLLM"}]
-        assert kill_until_done(job, ProgramWorker(), kills=kills, rng=random.Random(seed)) == kills
+        assert kill_until_done(job, starter, kills=kills, rng=random.Random(seed)) == kills
     for name, count in _DATASETS.items():
         lines = job.lines(dataset=name)
         assert len(unique(lines)) == count

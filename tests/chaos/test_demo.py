@@ -12,7 +12,7 @@ from draftmill_dev.__main__ import main
 from draftmill_dev.demo import run
 from tests.support.records_on_disk import assert_complete
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.life, pytest.mark.timeout(1200)]
 
 NAME = "draftmill-demo-test"
 ROWS = 8  # in each of the two datasets
