@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -175,24 +175,24 @@ def test_a_run_lives_through_everything_and_each_row_is_there_once(bed: Bed, pro
         ),
     )
     life.wait("Running")
-    for deed in (
-        life.wait_for_records,
-        lambda: life.set_concurrency(2),
-        life.suspend_and_resume,
-        life.scale_servers_up_and_down,
-        life.use_three_workers,
-        life.lose_the_server,
-        life.lose_a_worker_while_no_node_takes_pods,
-        life.lose_the_operator,
-        life.live_through_an_upgrade,
-        life.suspend_and_resume,
-        lambda: life.set_concurrency(24),
-        life.trip_the_error_policy_and_raise_it,
-    ):
+    deeds: dict[str, Callable[[], None]] = {
+        "work": life.wait_for_records,
+        "more at once": lambda: life.set_concurrency(2),
+        "suspend and resume": life.suspend_and_resume,
+        "two servers and one": life.scale_servers_up_and_down,
+        "three workers": life.use_three_workers,
+        "the server is lost": life.lose_the_server,
+        "a worker dies, the node is cordoned": life.lose_a_worker_while_no_node_takes_pods,
+        "the operator dies": life.lose_the_operator,
+        "the chart is upgraded": life.live_through_an_upgrade,
+        "suspend and resume again": life.suspend_and_resume,
+        "many at once": lambda: life.set_concurrency(24),
+        "the error policy trips and is raised": life.trip_the_error_policy_and_raise_it,
+    }
+    for name, deed in deeds.items():
         began = time.monotonic()
         deed()
-        done = bed.records_written(life.name)
-        print(f"{getattr(deed, '__name__', 'edit'):44} {time.monotonic() - began:6.1f} s, {done} records")
+        print(f"{name:38} {time.monotonic() - began:6.1f} s, {bed.records_written(life.name)} records")
 
     status = life.wait("Succeeded")
 

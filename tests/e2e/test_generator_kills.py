@@ -1,4 +1,4 @@
-"""The generator without Kubernetes, killed thirty times (`make test-chaos`: as the program that a user starts)."""
+"""The generator without Kubernetes, killed thirty times; `make test-chaos` kills it as a user starts it."""
 
 from __future__ import annotations
 
