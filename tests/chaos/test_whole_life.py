@@ -11,6 +11,7 @@ import pytest
 
 from draftmill_api.jobconfig import config_hash
 from tests.support.bed import Bed
+from tests.support.kube import is_ready
 from tests.support.records_on_disk import lines
 from tests.support.waiting import until
 
@@ -93,14 +94,7 @@ class Life:
     def lose_the_server(self) -> None:
         (pod,) = self._kube.pods(self.name, "server")
         self._kube.core.delete_namespaced_pod(pod.metadata.name, self._kube.namespace)
-        until(
-            lambda: (
-                [each.metadata.uid for each in self._kube.pods(self.name, "server")]
-                not in ([], [pod.metadata.uid])
-            ),
-            120,
-            "another server pod",
-        )
+        until(lambda: self._another_server_is_ready(pod.metadata.uid), SERVER_START, "another server")
         self.wait_for_records()
 
     def lose_a_worker_while_no_node_takes_pods(self) -> None:
@@ -127,6 +121,10 @@ class Life:
         assert status["reason"] == "ErrorPolicyTripped"
         self.edit(generation={"errorPolicy": {"pausePercent": 100}})
         self._kube.wait(self.name, lambda s: s.get("phase") != "Paused", LIVE, "resumed")
+
+    def _another_server_is_ready(self, uid: str) -> bool:
+        pods = self._kube.pods(self.name, "server")
+        return any(is_ready(pod) and pod.metadata.uid != uid for pod in pods)
 
     def _pods(self) -> set[str]:
         roles = ("server", "worker")
