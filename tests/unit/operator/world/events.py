@@ -208,6 +208,17 @@ def suspend_is_toggled(world: World, pick: int) -> None:
     world.edit(suspend=False)
 
 
+def suspended_before_it_was_recorded(world: World, pick: int) -> None:
+    """Children are made, the operator is killed before it can say so, and the run is suspended."""
+    world.process.deliver_all()
+    world.process.poll()
+    world.client.fault = Fault(0, Kind.RUN, lands=False, error=Killed())
+    world.make_pass()
+    world.edit(suspend=True)
+    world.start_operator()
+    world.settle()
+
+
 def workers_change(world: World, pick: int) -> None:
     """Another number of them."""
     world.edit_generation(workers=pick % 4 + 1)
@@ -314,6 +325,7 @@ RARE: Final[tuple[Event, ...]] = (
     status_write_fails,
     suspend_is_switched,
     suspend_is_toggled,
+    suspended_before_it_was_recorded,
     time_passes,
     ttl_changes,
     watch_replays,
