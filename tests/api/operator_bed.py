@@ -73,11 +73,12 @@ class Bed:
 
     def make_pass(self, name: str) -> None:
         """Call for a pass over a run, by a change that means nothing, and wait until there was one."""
-        before = self._passes()
+        before = self.passes()
         self.kube.patch_run(name, {"metadata": {"labels": {"touched": uuid.uuid4().hex}}})
-        until(lambda: self._passes() > before, 30, f"a pass over {name}")
+        until(lambda: self.passes() > before, 30, f"a pass over {name}")
 
-    def _passes(self) -> float:
+    def passes(self) -> float:
+        """How many passes the operator has made since it started."""
         lines = self.operator.get("/metrics")[1].splitlines()
         prefix = "draftmill_operator_reconcile_seconds_count"
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(prefix))

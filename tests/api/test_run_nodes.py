@@ -119,7 +119,7 @@ def test_a_node_that_refuses_every_pod_is_left_alone_after_a_few(own_bed: Bed) -
             lambda: len(own_bed.kube.pods("feverish", "server")) == 1, 60, "the refused ones are cleaned up"
         )
         refused = sick.rejected
-        assert refused <= 8, "a handful"
+        assert refused < 20, "a few, where a loop would make hundreds"
         quiet_for(2)
         assert sick.rejected == refused
         well.take(pod)
@@ -141,7 +141,7 @@ def test_a_node_that_refuses_a_second_server_is_asked_no_more_and_the_first_work
         until(lambda: own_bed.deployments("half")[0].spec.replicas == 1, 60, "no second one is asked for")
         until(lambda: not waiting(own_bed, "half"), 60, "none waits")
         refused = sick.rejected
-        assert refused <= 8, "a handful"
+        assert refused < 20, "a few, where a loop would make hundreds"
         quiet_for(2)
         assert sick.rejected == refused
         ready = [pod for pod in own_bed.kube.pods("half", "server") if pod.status.phase == "Running"]

@@ -49,8 +49,10 @@ def test_a_run_is_suspended_when_its_last_pod_is_gone_and_goes_on_with_the_next_
         own_bed.kube.wait_phase("halted", "Suspended", within=60)
         assert (run.jobs("worker"), own_bed.deployments("halted")) == ([], [])
 
-        writes = len(own_bed.writes())
+        own_bed.make_pass("halted")
+        writes, passes = len(own_bed.writes()), own_bed.passes()
         quiet_for(5)
+        assert own_bed.passes() == passes, "nothing is looked at again"
         own_bed.make_pass("halted")
         assert own_bed.writes()[writes:] == []
 
