@@ -154,7 +154,7 @@ def node_falls_silent(world: World, pick: int) -> None:
 def policy_trips(world: World, pick: int) -> None:
     """Every worker at work pauses."""
     for pod in world.server.all(Kind.POD):
-        world.kubelet.trip(pod)
+        world.kubelet.trip(pod, at_the_end=pick % 3 == 0)
 
 
 def pause_is_long(world: World, pick: int) -> None:

@@ -107,13 +107,14 @@ class Kubelet:
             ready = "False" if _is_ready(pod) else "True"
             self._set(pod, conditions=[_condition("Ready", ready), _condition("ContainersReady", "True")])
 
-    def trip(self, pod: Object) -> None:
-        """The worker's error policy pauses it."""
+    def trip(self, pod: Object, *, at_the_end: bool) -> None:
+        """The worker's error policy pauses it, perhaps with its last rows."""
         container = self.containers.get(pod["metadata"]["uid"])
         if container is not None and is_running(pod) and container.state is WorkerState.RUNNING:
             config = self._config()
             if not _is_allowed(config):
                 container.state, container.resume_token = WorkerState.PAUSED, config.resume_token
+                self.rows |= self._share(container) if at_the_end else set()
 
     def answer(self, pod: Object) -> Progress | None:
         """What the pod says at `/progress`."""
