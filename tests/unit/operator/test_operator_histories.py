@@ -173,6 +173,32 @@ def test_a_run_that_is_created_again_begins_anew_and_the_operator_is_patient_unt
     until(world, "Succeeded")
 
 
+def test_workers_that_paused_with_their_last_rows_and_are_stopped_have_done_their_work() -> None:
+    world = until(World(), "Running")
+    (worker,) = pods(world, Role.WORKER)
+    world.kubelet.trip(worker, at_the_end=True)
+    world.settle()
+    assert world.phase == "Paused"
+    world.server.mark_deleted(Kind.POD, worker["metadata"]["name"], grace=60)
+    while world.phase == "Paused":
+        world.go_on()
+    assert world.phase == "Finishing"
+
+
+def test_a_finish_that_had_answered_before_the_run_was_suspended_ends_it_when_it_goes_on() -> None:
+    server = {"engine": "SGLang", "image": "i", "keepAfterSuccess": "1h"}
+    world = until(World(server=server), "Finishing")
+    while not jobs_of_state(world, Role.FINISH, "SuccessCriteriaMet"):
+        world.settle()
+        step_unseen(world)
+    world.edit(suspend=True)
+    world.settle()
+    assert world.phase == "Suspending"
+    world.edit(suspend=False)
+    world.settle()
+    assert world.phase == "Succeeded"
+
+
 def step_unseen(world: World) -> None:
     """Controllers and nodes get on; the operator has not heard of it yet."""
     world.controllers.step()
