@@ -175,7 +175,7 @@ def owner(bed: Bed) -> Any:
 
 
 def children(bed: Bed, name: str) -> dict[str, str]:
-    """The version of each child that a write would move."""
+    """The version of each child that a write would move, and a controller's status would not."""
     selector = {"label_selector": f"{names.LABEL_RUN}={name}"}
     kube = bed.kube
     lists = (
@@ -185,4 +185,6 @@ def children(bed: Bed, name: str) -> dict[str, str]:
         kube.core.list_namespaced_service,
     )
     found = [item for listed in lists for item in listed(kube.namespace, **selector).items]
-    return {item.metadata.uid: item.metadata.resource_version for item in found}
+    return {
+        item.metadata.uid: str(item.metadata.generation or item.metadata.resource_version) for item in found
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,8 +20,9 @@ from tests.support.waiting import until
 
 HOSTNAME = "kubernetes.io/hostname"
 _LEASES = "kube-node-lease"
-_BEAT = 10.0
 _LOOK = 0.1
+_LOOKS_A_BEAT = 100
+_LOOKS_A_REJECTION = 5
 
 
 class PlayedNode:
@@ -82,13 +84,12 @@ class PlayedNode:
 
     def play(self) -> None:
         """The kubelet's loop; the thread's body."""
-        beats = 0.0
-        while not self._stopped.wait(_LOOK):
-            beats += _LOOK
-            if beats >= _BEAT:
-                beats = 0.0
+        for look in itertools.count(1):
+            if self._stopped.wait(_LOOK):
+                return
+            if look % _LOOKS_A_BEAT == 0:
                 self.beat()
-            if self.rejects is not None:
+            if self.rejects is not None and look % _LOOKS_A_REJECTION == 0:
                 self._reject(*self.rejects)
             for pod in self.pods() if self.lets_go else []:
                 if pod.metadata.deletion_timestamp is not None:
