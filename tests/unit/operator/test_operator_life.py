@@ -422,3 +422,14 @@ class TestNodesThatRefuse:
         before = decide(situation(status, endpoints=(), now=later(599)))
         assert (before.excluded_nodes, before.requeue_after) == (("sick",), 1)
         assert decide(situation(status, endpoints=(), now=later(600))).excluded_nodes == ()
+
+
+def test_a_worker_that_was_heard_before_its_server_went_is_told_of_in_the_first_pass_too() -> None:
+    """The counts that this pass records are no reason for the next pass to see another problem."""
+    seen = Observed(servers=servers(), known={"0/1": progress(3)})
+    first = decide(situation(doing(count=1), seen, endpoints=()))
+    recorded = doing(count=1).model_copy(update={"progress": progress(3).progress})
+    second = decide(situation(recorded, seen, endpoints=()))
+    assert (first.phase, first.problem) == (second.phase, second.problem)
+    assert first.problem is not None
+    assert first.problem.reason == "ServersNotReady"

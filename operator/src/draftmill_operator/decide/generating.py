@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 from draftmill_api.names import JOB_HTTP_PORT
-from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.status import Attempts, Phase, RunProgress
 from draftmill_operator.decide.attempts import (
     Lost,
@@ -36,7 +35,6 @@ ERRORS_FREQUENT = "ErrorsFrequent"
 PATIENCE = timedelta(seconds=90)
 """Longest time from a worker's start to its first answer without a word about it."""
 LOOK_AGAIN = 15.0
-AT_WORK = {WorkerState.RUNNING, WorkerState.PAUSED, WorkerState.DRAINING, WorkerState.DONE}
 
 
 def attempt_over(situation: Situation) -> Decision | None:
@@ -186,5 +184,4 @@ def _next_look(situation: Situation, starting: Start) -> float | None:
 
 def _phase(situation: Situation) -> Phase:
     """Running from the preflight of the first attempt on; a lost worker or server does not lead back."""
-    at_work = any(answer.state in AT_WORK for answer in situation.progress.values())
-    return Phase.RUNNING if has_worked(situation) or at_work else Phase.STARTING
+    return Phase.RUNNING if has_worked(situation) else Phase.STARTING

@@ -41,11 +41,13 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
     },
     Phase.PENDING: {
         Phase.PLANNING: (planning,),
+        Phase.STARTING: (planning,),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.FAILED: (deadline_passed,),
     },
     Phase.PLANNING: {
+        Phase.PENDING: (host_path_refused,),
         Phase.STARTING: (planning,),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
@@ -76,10 +78,11 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.FAILED: (deadline_passed, attempt_over),
     },
     Phase.SUSPENDING: {
+        Phase.PENDING: (host_path_refused,),
         Phase.PLANNING: (planning,),
         Phase.STARTING: (paused_without_servers, attempt_over, generating),
         Phase.RUNNING: (attempt_over, generating),
-        Phase.PAUSED: (paused_without_servers,),
+        Phase.PAUSED: (paused_without_servers, generating),
         Phase.SUSPENDED: (suspended,),
         Phase.FINISHING: (finishing, attempt_over),
         Phase.SUCCEEDED: (finishing,),
@@ -97,6 +100,7 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
     },
     Phase.FINISHING: {
+        Phase.STARTING: (generating,),
         Phase.RUNNING: (generating,),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from draftmill_api.progress import WorkerState
 from draftmill_operator.decide.attempts import remaining_delay
 from draftmill_operator.decide.nodes import rejection_problem
 from draftmill_operator.decide.removals import may_run
@@ -12,6 +13,7 @@ from draftmill_operator.observe.types import Problem
 
 SERVERS_NOT_READY = "ServersNotReady"
 WORKER_RESTARTING = "WorkerRestarting"
+AT_WORK = {WorkerState.RUNNING, WorkerState.PAUSED, WorkerState.DRAINING, WorkerState.DONE}
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,11 @@ def named(situation: Situation, worker: Worker, text: str) -> Problem:
 
 
 def has_worked(situation: Situation) -> bool:
-    """Whether a worker has been at work before."""
-    return situation.run.status.progress is not None
+    """Whether a worker is at work, or has been before."""
+    shares = {worker.share for worker in situation.workers}
+    said = [*situation.progress.values()]
+    said += [answer for share, answer in situation.seen.known.items() if share in shares]
+    return situation.run.status.progress is not None or any(answer.state in AT_WORK for answer in said)
 
 
 def _no_server(situation: Situation) -> Problem | None:
