@@ -229,6 +229,14 @@ class TestAfterTheEnd:
         assert (before.remove_run, before.requeue_after) == (False, 1)
         assert decide(situation(over("Failed"), ttlAfterFinished="1h", now=later(3600))).remove_run
 
+    def test_the_pass_that_ends_a_run_calls_for_the_one_that_looks_after_the_end(self) -> None:
+        answered = job(ended_pod(0, finish_message(100)), state=JobState.SUCCEEDED)
+        seen = Observed(finish=answered)
+        ends = decide(situation(doing(count=1, succeeded=True), seen, ttlAfterFinished="1h"))
+        assert (ends.phase, ends.requeue_after) == (Phase.SUCCEEDED, 0)
+        refused = Observed(workers=(job(ended_pod(2, text="no"), attempt=1),), servers=READY)
+        assert decide(situation(doing(count=1), refused)).requeue_after == 0
+
     def test_without_a_time_it_stays(self) -> None:
         decision = decide(situation(over("Complete"), now=later(10**9)))
         assert (decision.remove_run, decision.requeue_after) == (False, None)

@@ -44,7 +44,9 @@ def decide(situation: Situation) -> Decision:
     retry = next_try(situation, facts) if decision.wanted.servers else None
     if facts.excluded_nodes != situation.facts.excluded_nodes:
         retry = 0  # what is recorded is not needed as evidence any more
-    looks = (decision.requeue_after, next_deadline(situation, facts.clock), retry)
+    # What comes after the end, kept servers and the removal, is a matter of the next pass.
+    ends = 0.0 if decision.completed is not None or decision.failed is not None else None
+    looks = (decision.requeue_after, next_deadline(situation, facts.clock), retry, ends)
     return replace(
         decision,
         facts=facts,
