@@ -88,6 +88,7 @@ def test_a_freed_run_goes_on_when_it_is_told_to(bed: Bed, word: str) -> None:
     with progress_server(PAUSED) as progress:
         run.to_running(address=progress.address)
         bed.kube.wait(name, lambda s: s.get("pause", {}).get("freed"), within=60)
+        until(lambda: not bed.kube.pods(name, "server"), 60, "its server is gone")
         progress.answer = WORKS
         bed.edit(name, **{word: "go"})
         run.make_ready("server")
