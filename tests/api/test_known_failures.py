@@ -41,6 +41,8 @@ Where each of them is proven, or why it cannot be; modules without a folder are 
 | a deletion hangs | here, test_operator_economy |
 | a terminating namespace is retried for ever | test_operator_faults |
 | CRDs go with the release; labels spread; rights lack | tests/chart |
+| a drain never finishes | here: evicted pods are made elsewhere; no PodDisruptionBudget is made |
+| the operator runs out of memory in a large cluster | tests/unit/operator/test_operator_memory |
 | an optional CRD is absent | cannot be: none is used |
 | a webhook's certificate expires | cannot be: there is no webhook |
 | a Service or Deployment picks other pods | tests/unit/operator/test_operator_rendering: by uid and role |
