@@ -28,11 +28,15 @@ def pod() -> dict[str, Any]:
     template = render_job(IDENTITY, spec(), defaults, JobRequest(Role.WORKER, "c0ffee", 6, 1))["spec"][
         "template"
     ]
-    fields = {"f:metadata": {f"f:label-{number}": {} for number in range(60)}}
+    fields: dict[str, Any] = {"f:metadata": {f"f:label-{number}": {} for number in range(60)}}
     managed = [{"manager": name, "fieldsV1": fields} for name in ("kube-controller-manager", "kubelet")]
     conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "PodScheduled")]
     metadata = template["metadata"] | {"namespace": "team", "managedFields": managed}
-    return template | {"metadata": metadata, "status": {"phase": "Running", "conditions": conditions}}
+    whole: dict[str, Any] = template | {
+        "metadata": metadata,
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    return whole
 
 
 def test_ten_thousand_pods_fit_into_half_of_the_operators_memory() -> None:
