@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.progress import FinishResult, PlanResult, Progress, WorkerState, unpacked
+from draftmill_api.progress import FinishResult, PlanResult, Progress, unpacked
 from draftmill_api.v1alpha1.status import (
     DatasetPlan,
     DatasetProgress,
@@ -20,13 +20,12 @@ from draftmill_api.v1alpha1.status import (
 )
 from draftmill_operator.decide.ended import terminal_condition
 from draftmill_operator.decide.facts import Facts
-from draftmill_operator.decide.starting import server_problem
+from draftmill_operator.decide.starting import AT_WORK, server_problem
 from draftmill_operator.decide.types import Decision, Situation, Worker
 from draftmill_operator.run import Run
 from draftmill_operator.status.conditions import ServerCount, conditions
 from draftmill_operator.status.together import datasets_together, failures_together, progress_together
 
-BEFORE_WORK: Final = {WorkerState.WAITING, WorkerState.PREFLIGHT}
 CAP_REACHED: Final = "CapReached"
 
 
@@ -86,7 +85,7 @@ def _reason(decision: Decision) -> str:
 
 def _waiting_for(situation: Situation) -> str:
     """What a worker waits for before it is at work, in its own words."""
-    waiting = (answer for answer in situation.progress.values() if answer.state in BEFORE_WORK)
+    waiting = (answer for answer in situation.progress.values() if answer.state not in AT_WORK)
     return next((answer.message for answer in waiting if answer.message), "")
 
 
@@ -163,13 +162,17 @@ def _of_worker(situation: Situation, worker: Worker) -> RunProgress | None:
     job = worker.job
     if job is not None and job.message is not None and job.message.worker is not None:
         return _at_rest(job.message.worker.progress)
-    answer = situation.progress.get(worker.index)
-    if answer is None or answer.state in BEFORE_WORK:
-        answer = situation.seen.known.get(worker.share)
-        if answer is None or answer.state in BEFORE_WORK:
-            return None
-        return _at_rest(answer.progress)
-    return answer.progress if job is not None and job.live_pods else _at_rest(answer.progress)
+    answer = _last_at_work(situation, worker)
+    if answer is None:
+        return None
+    is_now = answer is situation.progress.get(worker.index) and job is not None and job.live_pods
+    return answer.progress if is_now else _at_rest(answer.progress)
+
+
+def _last_at_work(situation: Situation, worker: Worker) -> Progress | None:
+    """What the worker said last while it was at work, in this attempt or an earlier one."""
+    said = (situation.progress.get(worker.index), situation.seen.known.get(worker.share))
+    return next((answer for answer in said if answer is not None and answer.state in AT_WORK), None)
 
 
 def _at_rest(progress: RunProgress) -> RunProgress:
@@ -201,15 +204,9 @@ def _failures(situation: Situation, decision: Decision) -> list[Failure]:
 
 def _answers_at_work(situation: Situation) -> list[Progress] | None:
     """What each worker said last while it was at work; None if one of them never was."""
-    found = []
-    for worker in situation.workers:
-        answer = situation.progress.get(worker.index)
-        if answer is None or answer.state in BEFORE_WORK:
-            answer = situation.seen.known.get(worker.share)
-        if answer is None or answer.state in BEFORE_WORK:
-            return None
-        found.append(answer)
-    return found
+    said = [_last_at_work(situation, worker) for worker in situation.workers]
+    found = [answer for answer in said if answer is not None]
+    return found if len(found) == len(said) else None
 
 
 def _output(run: Run, plan: Plan | None, finish: FinishResult | None) -> RunOutput | None:
