@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.shared import Endpoint, HuggingFaceModel
@@ -97,6 +97,27 @@ class SynthJobConfig(ApiModel):
     context_length: int | None = Field(
         default=None, ge=1, description="Sequence limit that the servers were started with, in tokens."
     )
+
+    @field_validator("datasets")
+    @classmethod
+    def _datasets_have_names_of_their_own(cls, datasets: list[JobDataset]) -> list[JobDataset]:
+        _refuse_same_name(
+            [dataset.name for dataset in datasets], "datasets", "which is the name of its folder"
+        )
+        return datasets
+
+    @field_validator("endpoints")
+    @classmethod
+    def _endpoints_have_names_of_their_own(cls, endpoints: list[Endpoint]) -> list[Endpoint]:
+        _refuse_same_name([endpoint.name for endpoint in endpoints], "endpoints", "which the records carry")
+        return endpoints
+
+
+def _refuse_same_name(names: list[str], what: str, why: str) -> None:
+    """Raises ValueError, which names the first name that is there again."""
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ValueError(f"two {what} have the name {name!r}; each needs its own, {why}")
 
 
 def config_hash(text: str) -> str:
