@@ -21,7 +21,7 @@ Where each of them is proven, or why it cannot be; modules without a folder are 
 | all answers fail and the run succeeds | tests/unit/jobs/test_error_policy, test_run_pause |
 | one passing error ends a run | test_operator_recovery |
 | a long load is taken for a failure | here |
-| a time to live counts on a resync only | test_run_end, tests/unit/operator/test_operator_life |
+| a time to live counts on a resync only | test_run_end, tests/unit/operator/test_operator_end |
 | edits of image and replicas are ignored | test_run_changes |
 | an edit of the model is accepted | test_crd_changes |
 | quick edits restart everything several times | test_run_changes |

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
-from draftmill_api.v1alpha1.status import Attempts, DatasetPlan, Plan, RunProgress, SynthRunStatus
+from draftmill_api.v1alpha1.status import (
+    Attempts,
+    Condition,
+    ConditionStatus,
+    DatasetPlan,
+    Pause,
+    Plan,
+    RunProgress,
+    SynthRunStatus,
+)
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.types import (
@@ -25,6 +34,9 @@ from tests.support.played import FACTS
 from tests.support.synthruns import smallest_synth_run
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+START = "2026-01-01T12:00:00Z"
+"""`NOW` as a status says it."""
+SERVER = {"engine": "SGLang", "image": "i"}
 IDENTITY = RunIdentity(RunKey(SYNTHRUN, "team", "k25-10k"), uid="0b1f-run")
 PLAN = Plan(
     model=FACTS,
@@ -132,3 +144,34 @@ def progress(done: int, state: WorkerState = WorkerState.RUNNING, **fields: Any)
     """What a worker with so many records says."""
     counted = RunProgress(done=done, ok=done, total=100, requests_per_second="1.1", eta="1m", in_flight=8)
     return Progress(state=state, config_hash="c", progress=counted, **fields)
+
+
+READY = servers(pod("server", node="n"))
+
+
+def later(seconds: float) -> datetime:
+    """The time so many seconds after `NOW`."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def over(kind: str, **status: Any) -> SynthRunStatus:
+    """The status of a run that ended at `NOW`: `kind` is Complete or Failed."""
+    condition = Condition(
+        type=kind,
+        status=ConditionStatus.TRUE,
+        reason="R",
+        last_transition_time=START,
+        observed_generation=1,
+    )
+    return planned(conditions=[condition], completion_time=START, **status)
+
+
+def paused_at(seconds: float, *, pause: Pause | None = None, **parts: Any) -> Situation:
+    """A run whose one worker holds rows back, so many seconds after `NOW`."""
+    seen = Observed(
+        workers=(job(pod(), attempt=1),),
+        servers=READY,
+        progress={0: progress(40, WorkerState.PAUSED, message="5.4 % failed", recent_errors=27)},
+    )
+    status = doing(count=1).model_copy(update={"pause": pause})
+    return situation(status, seen, now=later(seconds), **parts)
