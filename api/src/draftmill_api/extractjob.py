@@ -16,7 +16,7 @@ from draftmill_api.v1alpha1.extractrun import (
     Verify,
 )
 from draftmill_api.v1alpha1.shared import Endpoint
-from draftmill_api.v1alpha1.status import Sha256
+from draftmill_api.v1alpha1.status import Failure, Sha256
 
 
 class JobRecords(ApiModel):
@@ -90,3 +90,6 @@ class ExtractFinishResult(ApiModel):
     quarantined: int
     manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256")
+    failures: list[Failure] = Field(
+        default_factory=list, max_length=5, description="Why rows were quarantined, most frequent first."
+    )

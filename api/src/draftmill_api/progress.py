@@ -8,6 +8,8 @@ from typing import Final
 from pydantic import Field
 
 from draftmill_api.base import ApiModel
+from draftmill_api.extractjob import ExtractFinishResult
+from draftmill_api.v1alpha1.extractstatus import ExtractPlan, ExtractProgress
 from draftmill_api.v1alpha1.status import (
     Count,
     Counts,
@@ -40,7 +42,8 @@ class Progress(ApiModel):
     attempt: int = 1
     state: WorkerState
     config_hash: str = Field(description="Hash of the config file in force.")
-    progress: RunProgress
+    progress: RunProgress = Field(default_factory=RunProgress, description="Of a generator.")
+    extraction: ExtractProgress | None = Field(default=None, description="Of an extractor.")
     datasets: list[DatasetProgress] = Field(default_factory=list)
     failures: list[Failure] = Field(default_factory=list, description="Most frequent first, at most 10.")
     message: str = Field(default="", description="What it waits for, or why it has paused, in a sentence.")
@@ -121,7 +124,8 @@ class FinishResult(ApiModel):
 class WorkerResult(ApiModel):
     """What a worker had done when it ended."""
 
-    progress: RunProgress
+    progress: RunProgress = Field(default_factory=RunProgress, description="Of a generator.")
+    extraction: ExtractProgress | None = Field(default=None, description="Of an extractor.")
 
 
 class TerminationMessage(ApiModel):
@@ -131,3 +135,5 @@ class TerminationMessage(ApiModel):
     plan: PlanResult | None = None
     worker: WorkerResult | None = None
     finish: FinishResult | None = None
+    extract_plan: ExtractPlan | None = None
+    extract_finish: ExtractFinishResult | None = None

@@ -13,7 +13,8 @@ import aiohttp
 
 from draftmill_api.jobconfig import config_hash
 from draftmill_api.v1alpha1.shared import Endpoint
-from draftmill_api.v1alpha1.status import Phase, SynthRunStatus
+from draftmill_api.v1alpha1.status import Phase
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.apply import Applier, ChildError
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation

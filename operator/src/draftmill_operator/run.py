@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from draftmill_api.v1alpha1.status import SynthRunStatus
-from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_api.v1alpha1.synthrun import SynthRunSpec, SynthRunStatus
 
 SYNTHRUN: Final = "SynthRun"
 SPEC_NOT_UNDERSTOOD: Final = "SpecNotUnderstood"

@@ -7,18 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from draftmill_api.progress import Progress, TerminationMessage, WorkerState
+from draftmill_api.v1alpha1.runstatus import Attempts, Pause
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
-from draftmill_api.v1alpha1.status import (
-    Attempts,
-    Condition,
-    ConditionStatus,
-    DatasetPlan,
-    Pause,
-    Plan,
-    RunProgress,
-    SynthRunStatus,
-)
-from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_api.v1alpha1.status import Condition, ConditionStatus, DatasetPlan, Plan, RunProgress
+from draftmill_api.v1alpha1.synthrun import SynthRunSpec, SynthRunStatus
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.types import (
     JobState,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from draftmill_api.v1alpha1.status import Attempts
+from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_operator.decide.attempts import (
     End,
     Lost,

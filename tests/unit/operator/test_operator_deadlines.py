@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftmill_api.v1alpha1.status import ClockHand, RunClock, SynthRunStatus
+from draftmill_api.v1alpha1.runstatus import ClockHand, RunClock
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision
 from draftmill_operator.observe.types import Observed, Problem

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from draftmill_api.progress import WorkerState
-from draftmill_api.v1alpha1.status import Attempts, Pause, Phase
+from draftmill_api.v1alpha1.runstatus import Attempts, Pause
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Wanted
 from draftmill_operator.observe.types import Observed

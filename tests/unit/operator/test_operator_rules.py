@@ -8,15 +8,9 @@ from typing import Any
 import pytest
 
 from draftmill_api.progress import WorkerState
-from draftmill_api.v1alpha1.status import (
-    Attempts,
-    Condition,
-    ConditionStatus,
-    ConditionType,
-    Phase,
-    RunProgress,
-    SynthRunStatus,
-)
+from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase, RunProgress
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import JobState, Observed, ObservedServers, Problem

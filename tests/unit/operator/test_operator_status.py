@@ -8,13 +8,8 @@ import pytest
 
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint
-from draftmill_api.v1alpha1.status import (
-    ConditionStatus,
-    DatasetProgress,
-    Phase,
-    RunProgress,
-    SynthRunStatus,
-)
+from draftmill_api.v1alpha1.status import ConditionStatus, DatasetProgress, Phase, RunProgress
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.run import Run

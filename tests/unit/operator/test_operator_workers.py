@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from draftmill_api.v1alpha1.status import Attempts, Phase
+from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.removals import unwanted_jobs
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Situation

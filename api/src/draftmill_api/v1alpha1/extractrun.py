@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Any, Literal
 
 from pydantic import Field
 
 from draftmill_api.base import ApiModel, Quantity, Rule, says
 from draftmill_api.record import RecordStatus
+from draftmill_api.v1alpha1.extractstatus import (
+    ExtractOutput,
+    ExtractPlan,
+    ExtractProgress,
+    ExtractRunStatus,
+    LayerId,
+    SkippedRows,
+    StateDtype,
+)
 from draftmill_api.v1alpha1.lifecycle import RunSpec
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
-from draftmill_api.v1alpha1.status import Count, ModelFacts, Sha256
 from draftmill_api.v1alpha1.upstream import FromSynthRun
 
 
@@ -23,15 +31,6 @@ class Backend(StrEnum):
     """A vLLM server with its hidden-state connector, in the worker's pod."""
     TRANSFORMERS = "Transformers"
     """The transformers library in the worker itself: small models, on CPU or one GPU."""
-
-
-class StateDtype(StrEnum):
-    """How states are stored."""
-
-    BFLOAT16 = "BFloat16"
-    FLOAT32 = "Float32"
-    FLOAT8 = "Float8"
-    """e4m3, with a float32 scale for each (token, layer)."""
 
 
 class OnLongRow(StrEnum):
@@ -46,9 +45,6 @@ class DrafterFolder(ApiModel):
     """An EAGLE-3 drafter."""
 
     path: RelativePath = Field(description="Folder of the drafter below storage.models.")
-
-
-LayerId = Annotated[int, Field(ge=0, le=1024)]
 
 
 class Layers(ApiModel):
@@ -221,67 +217,26 @@ class ExtractRunSpec(RunSpec):
     output: StoreOutput = Field(description="Where the states go.")
 
 
-class SkippedRows(ApiModel):
-    """Rows that were left out on purpose, by why."""
+class ExtractRun(ApiModel):
+    """A SynthRun's answers -> the target's hidden states, sharded and checksummed."""
 
-    status: Count = Field(default=0, description="Their status is not in rowFilter.")
-    long: Count = Field(default=0, description="Longer than maxRowTokens with onLongRow Skip.")
-    no_answer: Count = Field(default=0, description="No token of the answer is left in them.")
-    limit: Count = Field(default=0, description="Beyond maxRows.")
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.status + self.long + self.no_answer + self.limit
-
-
-class ExtractPlan(ApiModel):
-    """What the plan found: everything the servers' flags are rendered from."""
-
-    model: ModelFacts = Field(description="Facts of the model.")
-    layer_ids: list[LayerId] = Field(
-        max_length=17, description='Stored layers, ascending, "entering layer" convention; the last is L.'
-    )
-    rows: Count = Field(description="Rows whose states are stored.")
-    tokens: Count = Field(description="Tokens of these rows, after the cut.")
-    longest_row: Count = Field(description="Tokens of the longest of them, after the cut.")
-    cut_rows: Count = Field(default=0, description="Rows that were cut.")
-    cut_tokens: Count = Field(default=0, description="Tokens that were cut off.")
-    skipped: SkippedRows = Field(
-        default_factory=SkippedRows, description="Rows that are left out on purpose, by why."
-    )
-    state_bytes: Count = Field(description="Bytes of the states.")
-    other_bytes: Count = Field(description="Bytes of scales, token ids, masks and index.")
-    bytes_free: Count = Field(description="Free bytes of the data volume.")
-    input_sha256: Sha256 = Field(
-        alias="inputSHA256", description="Hash of the input's manifest; of the files' content without one."
-    )
-
-
-class ExtractProgress(ApiModel):
-    """How far the extraction is."""
-
-    rows: Count = Field(default=0, description="Rows in the store.")
-    total: Count = Field(default=0, description="Rows to store.")
-    tokens: Count = Field(default=0, description="Tokens in the store.")
-    bytes: Count = Field(default=0, description="Bytes of the store.")
-    size: str = Field(default="", max_length=16, description="The bytes for people: 828 GB.")
-    quarantined: Count = Field(default=0, description="Rows whose states were refused for good.")
-    retried: Count = Field(default=0, description="Rows that were asked again.")
-    in_flight: Count = Field(default=0, description="Rows on their way.")
-    staged_bytes: Count = Field(default=0, description="Bytes in the staging folder.")
-    tokens_per_second: Count | None = Field(default=None, description="Tokens stored per second.")
-    eta: str = Field(
-        default="", max_length=16, description="Time to the end, two digits; empty when unknown."
-    )
+    api_version: Literal["draftmill.dev/v1alpha1"] = "draftmill.dev/v1alpha1"
+    kind: Literal["ExtractRun"] = "ExtractRun"
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    spec: ExtractRunSpec
+    status: ExtractRunStatus | None = None
 
 
 __all__ = [
     "Backend",
+    "ExtractOutput",
     "ExtractPlan",
     "ExtractProgress",
+    "ExtractRun",
     "ExtractRunSpec",
+    "ExtractRunStatus",
     "Extraction",
+    "LayerId",
     "Layers",
     "OnLongRow",
     "SkippedRows",

@@ -11,8 +11,8 @@ from pydantic.config import JsonDict
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.shared import Volume
 
-_NAME_MAP: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-_TYPE_MAP: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+NAME_MAP: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+TYPE_MAP: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0)]
 Sha256 = Annotated[str, Field(max_length=64)]
@@ -90,7 +90,7 @@ class Plan(ApiModel):
 
     model: ModelFacts = Field(description="Facts of the model.")
     datasets: list[DatasetPlan] = Field(
-        default_factory=list, max_length=64, description="Sizes of the datasets.", json_schema_extra=_NAME_MAP
+        default_factory=list, max_length=64, description="Sizes of the datasets.", json_schema_extra=NAME_MAP
     )
     rows: Count = Field(description="Rows to account for, in all datasets.")
     prompt_tokens: Count = Field(
@@ -153,16 +153,21 @@ class OutputModel(ApiModel):
     fingerprint: Sha256 = Field(description="Fingerprint of the model.")
 
 
-class RunOutput(ApiModel):
-    """What a finished run publishes."""
+class Output(ApiModel):
+    """What a finished run publishes, whatever its kind."""
 
     volume: Volume = Field(description="Volume of the output.")
     path: str = Field(max_length=512, description="Folder on the volume.")
     manifest: str = Field(max_length=512, description="Path of the manifest on the volume.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256", description="Hash of the manifest.")
+    model: OutputModel = Field(description="The target model.")
+
+
+class RunOutput(Output):
+    """What a finished SynthRun publishes."""
+
     records: Count = Field(description="Records written.")
     tokens: Count = Field(description="Completion tokens in them.")
-    model: OutputModel = Field(description="The model that answered.")
 
 
 class Failure(ApiModel):
@@ -173,118 +178,3 @@ class Failure(ApiModel):
     id: str = Field(default="", max_length=96, description="A row that failed so.")
     message: str = Field(default="", max_length=1024, description="What was said about that row.")
     remedy: str = Field(default="", max_length=512, description="What to do about it.")
-
-
-class Attempts(ApiModel):
-    """Tries of one worker; what the operator needs to start the next one after it was restarted itself."""
-
-    worker: Count = Field(description="Index of the worker.")
-    count: Count = Field(default=0, description="Attempts started.")
-    without_progress: Count = Field(default=0, description="Failures in a row without a new record.")
-    done_at_last_failure: Count = Field(
-        default=0, description="Rows accounted for when the last attempt failed."
-    )
-    last_failed_attempt: Count = Field(
-        default=0, description="Highest attempt whose failure has been counted."
-    )
-    last_failure_time: Time | None = Field(default=None, description="When the last attempt failed.")
-    last_failure: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
-    succeeded: bool = Field(
-        default=False, description="The worker ended with every row accounted for; what is left is to check."
-    )
-
-
-class ClockHand(StrEnum):
-    """Which of a run's clocks is running."""
-
-    PENDING = "Pending"
-    ACTIVE = "Active"
-
-
-class RunClock(ApiModel):
-    """Time that counts for the deadlines. It is written when a clock starts or stops, not as it runs."""
-
-    running: ClockHand | None = Field(
-        default=None, description="The clock that runs now; none while suspended, paused or ended."
-    )
-    since: Time | None = Field(default=None, description="When it started or stopped last.")
-    pending_seconds: Count = Field(default=0, description="Seconds on the pending clock until then.")
-    active_seconds: Count = Field(default=0, description="Seconds on the active clock until then.")
-    placed: bool = Field(default=False, description="A first pod has been placed: no longer pending.")
-
-
-class Pause(ApiModel):
-    """Why and since when a run is paused by its error policy."""
-
-    since: Time = Field(description="When all its workers had paused.")
-    message: str = Field(default="", max_length=1024, description="What a worker said about it.")
-    recent_errors: Count = Field(
-        default=0, description="Failed rows in the window of the worker with the most of them."
-    )
-    resume_token: str = Field(default="", max_length=64, description="spec.resumeToken at that time.")
-    freed: bool = Field(default=False, description="Workers and servers were removed meanwhile.")
-
-
-class ExcludedNode(ApiModel):
-    """A node that rejected pods of the run, which are kept away from it."""
-
-    name: str = Field(max_length=253, description="Name of the node.")
-    reason: str = Field(max_length=128, description="Why it rejected them, as one CamelCase word.")
-    since: Time = Field(description="When it was excluded.")
-
-
-class SynthRunStatus(ApiModel):
-    """What the operator observed; written by it alone."""
-
-    observed_generation: Count = Field(
-        default=0, description="Generation of the spec that was last acted on."
-    )
-    phase: Phase | None = Field(default=None, description="Where the run is, for people.")
-    reason: str = Field(default="", max_length=128, description="Reason of the phase as one CamelCase word.")
-    message: str = Field(default="", max_length=4096, description="The reason in a sentence.")
-    conditions: list[Condition] = Field(
-        default_factory=list,
-        max_length=16,
-        description="Observations in Kubernetes' usual form.",
-        json_schema_extra=_TYPE_MAP,
-    )
-    plan: Plan | None = Field(default=None, description="What the plan found.")
-    progress: RunProgress | None = Field(default=None, description="Progress of the run.")
-    datasets: list[DatasetProgress] = Field(
-        default_factory=list,
-        max_length=64,
-        description="Progress of each dataset.",
-        json_schema_extra=_NAME_MAP,
-    )
-    servers: Servers | None = Field(default=None, description="Server pods.")
-    output: RunOutput | None = Field(default=None, description="What the finished run published.")
-    failures: list[Failure] = Field(
-        default_factory=list, max_length=10, description="The most frequent reasons for which rows failed."
-    )
-    attempts: list[Attempts] = Field(
-        default_factory=list,
-        max_length=64,
-        description="Tries of each worker.",
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["worker"]},
-    )
-    workers_hash: str = Field(
-        default="",
-        max_length=64,
-        description="Hash of what the attempts were started with; another one starts them all anew.",
-    )
-    restart_served: str = Field(
-        default="", max_length=64, description="The value of spec.restart that was acted on last."
-    )
-    clock: RunClock | None = Field(default=None, description="Time that counts for the deadlines.")
-    pause: Pause | None = Field(default=None, description="Set while the run is paused.")
-    excluded_nodes: list[ExcludedNode] = Field(
-        default_factory=list,
-        max_length=16,
-        description="Nodes that rejected pods of the run, which are kept away from them.",
-        json_schema_extra=_NAME_MAP,
-    )
-    config_hash: str = Field(
-        default="", max_length=64, description="Hash of the job config that the worker has in force."
-    )
-    start_time: Time | None = Field(default=None, description="When the run was first acted on.")
-    completion_time: Time | None = Field(default=None, description="When the run became Complete or Failed.")

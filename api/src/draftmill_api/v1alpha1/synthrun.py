@@ -10,8 +10,9 @@ from pydantic import Field
 from draftmill_api.base import ApiModel, Duration, Fraction, Rule, Temperature, says
 from draftmill_api.v1alpha1.lifecycle import RunSpec
 from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_api.v1alpha1.runstatus import RunStatus
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
-from draftmill_api.v1alpha1.status import SynthRunStatus
+from draftmill_api.v1alpha1.status import NAME_MAP, DatasetProgress, Plan, RunOutput, RunProgress
 
 TemplateArguments = Annotated[
     dict[str, Any],
@@ -287,6 +288,17 @@ class SynthRunSpec(RunSpec):
     )
     sampling: Sampling = Field(default_factory=Sampling, description="Sampling parameters of the run.")
     generation: Generation = Field(default_factory=Generation, description="How requests are sent.")
+
+
+class SynthRunStatus(RunStatus[Plan, RunProgress, RunOutput]):
+    """What the operator observed; written by it alone."""
+
+    datasets: list[DatasetProgress] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Progress of each dataset.",
+        json_schema_extra=NAME_MAP,
+    )
 
 
 class SynthRun(ApiModel):

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_api.v1alpha1.status import Attempts, RunProgress
+from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import (
     JobState,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from draftmill_api.base import seconds
-from draftmill_api.v1alpha1.status import ClockHand, Phase, RunClock
+from draftmill_api.v1alpha1.runstatus import ClockHand, RunClock
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import Problem

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from draftmill_api.base import seconds
-from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase, SynthRunStatus
+from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.pods import parse_time
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from draftmill_api.v1alpha1.status import Attempts, ExcludedNode, Pause, RunClock, SynthRunStatus
+from draftmill_api.v1alpha1.runstatus import Attempts, ExcludedNode, Pause, RunClock
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from draftmill_api.names import JOB_HTTP_PORT
-from draftmill_api.v1alpha1.status import Attempts, Phase, RunProgress
+from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.status import Phase, RunProgress
 from draftmill_operator.decide.attempts import (
     Lost,
     Refused,

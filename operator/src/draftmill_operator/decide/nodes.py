@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import timedelta
 
-from draftmill_api.v1alpha1.status import ExcludedNode
+from draftmill_api.v1alpha1.runstatus import ExcludedNode
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.pods import parse_time

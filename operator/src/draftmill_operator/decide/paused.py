@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from draftmill_api.base import seconds
 from draftmill_api.progress import Progress, WorkerState
-from draftmill_api.v1alpha1.status import Pause, Phase
+from draftmill_api.v1alpha1.runstatus import Pause
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import Problem

@@ -8,8 +8,9 @@ from datetime import datetime
 from functools import cached_property
 
 from draftmill_api.progress import FinishResult, PlanResult, Progress
+from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_api.v1alpha1.shared import Endpoint
-from draftmill_api.v1alpha1.status import Attempts, Phase
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.observe.types import Observed, ObservedJob, Problem

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from draftmill_api.v1alpha1.status import RunProgress, SynthRunStatus
+from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 
 PROGRESS_INTERVAL = 5.0
 CROWDED_INTERVAL = 30.0

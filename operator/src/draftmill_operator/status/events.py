@@ -6,14 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from draftmill_api.v1alpha1.status import (
-    Attempts,
-    Condition,
-    ConditionStatus,
-    ConditionType,
-    Phase,
-    SynthRunStatus,
-)
+from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.starting import WORKER_RESTARTING
 from draftmill_operator.decide.suspended import SUSPENDED
 

@@ -16,8 +16,8 @@ from draftmill_api.v1alpha1.status import (
     RunOutput,
     RunProgress,
     Servers,
-    SynthRunStatus,
 )
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.ended import terminal_condition
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.starting import AT_WORK, server_problem

@@ -12,7 +12,9 @@ from unittest.mock import patch
 
 from draftmill_api import names as api_names
 from draftmill_api.base import seconds
-from draftmill_api.v1alpha1.status import ClockHand, Phase, RunClock, SynthRunStatus
+from draftmill_api.v1alpha1.runstatus import ClockHand, RunClock
+from draftmill_api.v1alpha1.status import Phase
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator import reconcile
 from draftmill_operator.decide.clock import elapsed
 from draftmill_operator.decide.ended import ended, terminal_condition

@@ -1,0 +1,138 @@
+"""The part of a status that every kind of run shares."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from pydantic import Field
+
+from draftmill_api.base import ApiModel
+from draftmill_api.v1alpha1.status import (
+    NAME_MAP,
+    TYPE_MAP,
+    Condition,
+    Count,
+    Failure,
+    Output,
+    Phase,
+    Servers,
+    Time,
+)
+
+PlanT = TypeVar("PlanT", bound=ApiModel)
+ProgressT = TypeVar("ProgressT", bound=ApiModel)
+OutputT = TypeVar("OutputT", bound=Output)
+
+
+class Attempts(ApiModel):
+    """Tries of one worker; what the operator needs to start the next one after it was restarted itself."""
+
+    worker: Count = Field(description="Index of the worker.")
+    count: Count = Field(default=0, description="Attempts started.")
+    without_progress: Count = Field(default=0, description="Failures in a row without a new record.")
+    done_at_last_failure: Count = Field(
+        default=0, description="Rows accounted for when the last attempt failed."
+    )
+    last_failed_attempt: Count = Field(
+        default=0, description="Highest attempt whose failure has been counted."
+    )
+    last_failure_time: Time | None = Field(default=None, description="When the last attempt failed.")
+    last_failure: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
+    succeeded: bool = Field(
+        default=False, description="The worker ended with every row accounted for; what is left is to check."
+    )
+
+
+class ClockHand(StrEnum):
+    """Which of a run's clocks is running."""
+
+    PENDING = "Pending"
+    ACTIVE = "Active"
+
+
+class RunClock(ApiModel):
+    """Time that counts for the deadlines. It is written when a clock starts or stops, not as it runs."""
+
+    running: ClockHand | None = Field(
+        default=None, description="The clock that runs now; none while suspended, paused or ended."
+    )
+    since: Time | None = Field(default=None, description="When it started or stopped last.")
+    pending_seconds: Count = Field(default=0, description="Seconds on the pending clock until then.")
+    active_seconds: Count = Field(default=0, description="Seconds on the active clock until then.")
+    placed: bool = Field(default=False, description="A first pod has been placed: no longer pending.")
+
+
+class Pause(ApiModel):
+    """Why and since when a run is paused by its error policy."""
+
+    since: Time = Field(description="When all its workers had paused.")
+    message: str = Field(default="", max_length=1024, description="What a worker said about it.")
+    recent_errors: Count = Field(
+        default=0, description="Failed rows in the window of the worker with the most of them."
+    )
+    resume_token: str = Field(default="", max_length=64, description="spec.resumeToken at that time.")
+    freed: bool = Field(default=False, description="Workers and servers were removed meanwhile.")
+
+
+class ExcludedNode(ApiModel):
+    """A node that rejected pods of the run, which are kept away from it."""
+
+    name: str = Field(max_length=253, description="Name of the node.")
+    reason: str = Field(max_length=128, description="Why it rejected them, as one CamelCase word.")
+    since: Time = Field(description="When it was excluded.")
+
+
+class RunStatus(ApiModel, Generic[PlanT, ProgressT, OutputT]):
+    """What the operator observed of a run of any kind; written by it alone."""
+
+    observed_generation: Count = Field(
+        default=0, description="Generation of the spec that was last acted on."
+    )
+    phase: Phase | None = Field(default=None, description="Where the run is, for people.")
+    reason: str = Field(default="", max_length=128, description="Reason of the phase as one CamelCase word.")
+    message: str = Field(default="", max_length=4096, description="The reason in a sentence.")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Observations in Kubernetes' usual form.",
+        json_schema_extra=TYPE_MAP,
+    )
+    plan: PlanT | None = Field(default=None, description="What the plan found.")
+    progress: ProgressT | None = Field(default=None, description="Progress of the run.")
+    servers: Servers | None = Field(default=None, description="Server pods.")
+    output: OutputT | None = Field(default=None, description="What the finished run published.")
+    failures: list[Failure] = Field(
+        default_factory=list, max_length=10, description="The most frequent reasons for which rows failed."
+    )
+    attempts: list[Attempts] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Tries of each worker.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["worker"]},
+    )
+    workers_hash: str = Field(
+        default="",
+        max_length=64,
+        description="Hash of what the attempts were started with; another one starts them all anew.",
+    )
+    restart_served: str = Field(
+        default="", max_length=64, description="The value of spec.restart that was acted on last."
+    )
+    clock: RunClock | None = Field(default=None, description="Time that counts for the deadlines.")
+    pause: Pause | None = Field(default=None, description="Set while the run is paused.")
+    excluded_nodes: list[ExcludedNode] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Nodes that rejected pods of the run, which are kept away from them.",
+        json_schema_extra=NAME_MAP,
+    )
+    config_hash: str = Field(
+        default="", max_length=64, description="Hash of the job config that the worker has in force."
+    )
+    start_time: Time | None = Field(default=None, description="When the run was first acted on.")
+    completion_time: Time | None = Field(default=None, description="When the run became Complete or Failed.")
+
+
+AnyStatus = RunStatus[ApiModel, ApiModel, Output]
+"""The status of a run of some kind."""
