@@ -16,7 +16,7 @@ from draftmill_dev.errors import DevError
 
 DEFAULT_NAME = "demo"
 STATES = Path("/var/lib/draftmill")
-_PACKAGES = (
+PACKAGES = (
     "ca-certificates",  # for what is fetched next
     "containerd",
     "runc",
@@ -143,7 +143,7 @@ def up(name: str = DEFAULT_NAME, *, state: Path | None = None, network: Network 
     if not (folder / "cluster.json").exists():
         preflight.check_disk([folder, cache.cache_root()])
     with console.step("Debian packages for the node"):
-        toolchain.apt_install(_PACKAGES)
+        toolchain.apt_install(PACKAGES)
     with console.step("Kubernetes, CoreDNS and Helm") as step:
         if not binaries.are_built():
             step.note("built from source the first time, about 8 minutes on 2 cores")

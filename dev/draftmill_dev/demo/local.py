@@ -5,10 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
-from draftmill_dev import cluster, console, environment, images, model, prompts, release, venvs, volumes
-from draftmill_dev.demo import run
+from draftmill_dev import (
+    cluster,
+    console,
+    environment,
+    images,
+    model,
+    preflight,
+    prompts,
+    release,
+    toolchain,
+    venvs,
+    volumes,
+)
+from draftmill_dev.demo import ahead, run
 from draftmill_dev.errors import DevError
 from draftmill_dev.kubectl import Kubectl
 
@@ -27,6 +40,8 @@ def main(name: str = cluster.DEFAULT_NAME, rows: int = prompts.ROWS) -> None:
     Raises:
         DevError: A step failed.
     """
+    preflight.check_machine()
+    ahead.begin(_beside_the_cluster(rows))
     here = cluster.up(name)
     kubectl = Kubectl(here.programs.kubectl, here.programs.helm, here.kubeconfig, _NAMESPACE)
     with console.step("Model server: vLLM for CPUs and torch") as step:
@@ -53,6 +68,18 @@ def main(name: str = cluster.DEFAULT_NAME, rows: int = prompts.ROWS) -> None:
     last_line = run.start_and_show(kubectl, run.EXAMPLE.read_text(), lambda: _samples(tools, output))
     _say_how_to_go_on(here, output, tools)
     print(last_line, flush=True)
+
+
+def _beside_the_cluster(rows: int) -> list[ahead.Build]:
+    """Everything but the cluster, in an order in which downloads come early."""
+    return [
+        partial(toolchain.apt_install, cluster.PACKAGES),
+        environment.build,
+        venvs.development,
+        *(partial(images.build, name) for name in images.NAMES),
+        model.build,
+        partial(prompts.build, rows),
+    ]
 
 
 def _images(here: cluster.Cluster) -> tuple[images.Image, images.Image]:
