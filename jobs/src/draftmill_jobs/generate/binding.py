@@ -10,7 +10,6 @@ from pathlib import Path
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import RunFingerprint
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.generate.lock import Holder, LockHeldError, PartLock, parts_with_locks, this_process
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.folder import (
@@ -20,22 +19,16 @@ from draftmill_jobs.shared.folder import (
     read_fingerprint,
     write_fingerprint,
 )
+from draftmill_jobs.shared.lock import (
+    FolderInUseError,
+    Holder,
+    LockHeldError,
+    PartLock,
+    parts_with_locks,
+    this_process,
+)
 from draftmill_jobs.shared.parts import RECORDS, companion, part_path, parts_of_all_workers, read_lines
 from draftmill_jobs.shared.settings import DatasetSettings, Share
-
-
-class FolderInUseError(Exception):
-    """Another process is writing there; perhaps one that is about to end.
-
-    Attributes:
-        same_run: It is an earlier attempt of this run.
-        is_passing: It is another worker with its own share of the rows, which is just taking the folder over.
-    """
-
-    def __init__(self, folder: Path, holder: Holder | None, me: Holder, *, is_passing: bool = False) -> None:
-        super().__init__(f"{folder} is being written by {holder or 'another process'}")
-        self.same_run = holder is not None and bool(me.uid) and holder.uid == me.uid
-        self.is_passing = is_passing
 
 
 def take_over(settings: DatasetSettings, *, model: TargetModel, run: JobRun, share: Share) -> PartLock:

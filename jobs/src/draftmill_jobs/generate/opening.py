@@ -10,13 +10,13 @@ from functools import partial
 
 from draftmill_api.record import row_id
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
-from draftmill_jobs.generate.binding import FolderInUseError
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.resume import OpenDataset, open_dataset
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import count_rows, owns, read_rows
 from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.config import LoadedConfig
+from draftmill_jobs.shared.lock import FolderInUseError
 from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of
 
 _EARLIER_ATTEMPT = 120.0  # seconds that an earlier attempt on another node may take to let go of its files

@@ -11,10 +11,10 @@ from draftmill_api.jobconfig import JobRun
 from draftmill_api.record import RecordStatus
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.binding import take_over
-from draftmill_jobs.generate.lock import PartLock
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import RowTable, owns, read_rows
 from draftmill_jobs.shared.left_out import forget_left_out
+from draftmill_jobs.shared.lock import PartLock
 from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, part_path, part_paths, read_lines
 from draftmill_jobs.shared.settings import DatasetSettings, Share, sampling_facts
 from draftmill_jobs.shared.tally import FailureTally, Tally

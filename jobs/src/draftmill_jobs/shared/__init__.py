@@ -1,1 +1,1 @@
-"""What plan, generate and finish share: config, files, accounts, last words."""
+"""What the steps share: config, files, locks, accounts, last words."""

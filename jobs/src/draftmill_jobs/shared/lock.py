@@ -57,6 +57,20 @@ class LockHeldError(Exception):
         self.holder = holder
 
 
+class FolderInUseError(Exception):
+    """Another process is writing there; perhaps one that is about to end.
+
+    Attributes:
+        same_run: It is an earlier attempt of this run.
+        is_passing: It is another worker with its own share of the rows, which is just taking the folder over.
+    """
+
+    def __init__(self, folder: Path, holder: Holder | None, me: Holder, *, is_passing: bool = False) -> None:
+        super().__init__(f"{folder} is being written by {holder or 'another process'}")
+        self.same_run = holder is not None and bool(me.uid) and holder.uid == me.uid
+        self.is_passing = is_passing
+
+
 class PartLock:
     """An exclusive lock beside a part file.
 
