@@ -9,9 +9,8 @@ from draftmill_dev import cache, golang, oci, venvs
 
 KUBERNETES_VERSION = "v1.34.4"
 
-_COREDNS = "github.com/coredns/coredns@v1.12.4"
-_HELM = "helm.sh/helm/v3/cmd/helm@v3.19.0"
 _MODULE = venvs.REPOSITORY / "dev" / "cluster"
+_PACKAGES = ("./cmd/draftmill-kube", "./cmd/pause", "./cmd/coredns", "helm.sh/helm/v3/cmd/helm")
 _VERSION_PACKAGE = "k8s.io/component-base/version"
 _CLIENT_VERSION_PACKAGE = "k8s.io/client-go/pkg/version"
 
@@ -42,22 +41,17 @@ class Binaries:
 
 
 def kube() -> Path:
-    """Kubernetes in one program. The first build takes about 5 minutes on 2 cores, later ones seconds.
+    """Kubernetes in one program. The first build takes about 7 minutes on 2 cores, later ones seconds.
 
     Raises:
         CommandError: The build failed.
     """
-    return cache.build("kube", _kube_key(), _make_kube) / "draftmill-kube"
+    return _programs() / "draftmill-kube"
 
 
 def are_built() -> bool:
     """Whether `everything` has nothing left to build."""
-    folders = (
-        cache.path_of("kube", _kube_key()),
-        cache.path_of("node-images", _images_key()),
-        cache.path_of("helm", [_HELM]),
-    )
-    return all(cache.is_built(folder) for folder in folders)
+    return all(cache.is_built(cache.path_of(*key)) for key in (_programs_key(), _images_key()))
 
 
 def everything() -> Binaries:
@@ -66,28 +60,32 @@ def everything() -> Binaries:
     Raises:
         CommandError: A build failed.
     """
-    program = kube()
-    images = cache.build("node-images", _images_key(), _make_images)
-    helm = cache.build("helm", [_HELM], lambda folder: golang.toolchain().install(folder, _HELM)) / "helm"
+    programs = _programs()
+    images = cache.build(*_images_key(), _make_images)
 
     def link(folder: Path) -> None:
-        (folder / "kubectl").symlink_to(program)
-        (folder / "helm").symlink_to(helm)
+        (folder / "kubectl").symlink_to(programs / "draftmill-kube")
+        (folder / "helm").symlink_to(programs / "helm")
 
-    folder = cache.build("bin", [str(program), str(helm)], link)
-    return Binaries(program, folder, (images / "pause.tar", images / "coredns.tar"))
-
-
-def _kube_key() -> list[Path | str]:
-    return [*_sources(), KUBERNETES_VERSION, golang.toolchain().version]
+    folder = cache.build("bin", [str(programs)], link)
+    return Binaries(programs / "draftmill-kube", folder, (images / "pause.tar", images / "coredns.tar"))
 
 
-def _images_key() -> list[Path | str]:
-    return [_MODULE / "cmd" / "pause", _COREDNS, Path(oci.__file__)]
+def _programs() -> Path:
+    return cache.build(*_programs_key(), _make_programs)
+
+
+def _programs_key() -> tuple[str, list[Path | str]]:
+    return "programs", [*_sources(), KUBERNETES_VERSION, golang.toolchain().version]
+
+
+def _images_key() -> tuple[str, list[Path | str]]:
+    name, inputs = _programs_key()
+    return "node-images", [name, *inputs, Path(oci.__file__)]
 
 
 def _sources() -> list[Path]:
-    """The files that the program is made of: tests of the module are none."""
+    """The files that the programs are made of: tests of the module are none."""
     files = [
         path for folder in ("cmd", "internal") for path in (_MODULE / folder).rglob("*") if path.is_file()
     ]
@@ -95,7 +93,8 @@ def _sources() -> list[Path]:
     return [_MODULE / "go.mod", _MODULE / "go.sum", *built]
 
 
-def _make_kube(folder: Path) -> None:
+def _make_programs(folder: Path) -> None:
+    """All in one build, from one set of modules: what several of them need is compiled once."""
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     values = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
     stamps = [
@@ -103,15 +102,9 @@ def _make_kube(folder: Path) -> None:
         for package in (_VERSION_PACKAGE, _CLIENT_VERSION_PACKAGE)
         for name, value in values.items()
     ]
-    ldflags = " ".join(["-s -w", *stamps])
-    golang.toolchain().build(
-        folder, "./cmd/draftmill-kube", folder / "draftmill-kube", module=_MODULE, ldflags=ldflags
-    )
+    golang.toolchain().build(folder, _PACKAGES, module=_MODULE, ldflags=["-s", "-w", *stamps])
 
 
 def _make_images(folder: Path) -> None:
-    go = golang.toolchain()
-    go.build(folder, "./cmd/pause", folder / "pause", module=_MODULE)
-    oci.write_binary_image(folder / "pause.tar", "draftmill.dev/pause:1", folder / "pause")
-    coredns = cache.build("coredns", [_COREDNS], lambda made: go.install(made, _COREDNS)) / "coredns"
-    oci.write_binary_image(folder / "coredns.tar", "draftmill.dev/coredns:1", coredns)
+    for name in ("pause", "coredns"):
+        oci.write_binary_image(folder / f"{name}.tar", f"draftmill.dev/{name}:1", _programs() / name)

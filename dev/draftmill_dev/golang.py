@@ -1,4 +1,4 @@
-"""Go, and static programs built by it from public modules."""
+"""Go, and static programs built by it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
@@ -28,26 +29,17 @@ class Go:
     program: Path
     version: str
 
-    def build(
-        self, folder: Path, package: str, output: Path, *, module: Path, ldflags: str = "-s -w"
-    ) -> None:
-        """Builds a static program from a package of a local module."""
-        command: list[str | Path] = [
-            self.program,
-            "build",
-            "-trimpath",
-            "-ldflags",
-            ldflags,
-            "-o",
-            output,
-            package,
-        ]
-        cache.run(command, folder, env=environment(), cwd=module)
+    def build(self, folder: Path, packages: Sequence[str], *, module: Path, ldflags: Sequence[str]) -> None:
+        """Builds static programs, named after their packages, into `folder`.
 
-    def install(self, folder: Path, package: str) -> None:
-        """Builds a static program `package@version` from the module proxy into `folder`."""
-        command: list[str | Path] = [self.program, "install", "-trimpath", "-ldflags", "-s -w", package]
-        cache.run(command, folder, env={**environment(), "GOBIN": str(folder)}, cwd=folder)
+        Args:
+            folder: The cache folder being built.
+            packages: Main packages of a local module, or of the modules that its go.mod pins.
+            module: Folder of the local module.
+            ldflags: Flags of the linker.
+        """
+        command: list[str | Path] = [self.program, "build", "-trimpath", "-ldflags", " ".join(ldflags)]
+        cache.run([*command, "-o", f"{folder}/", *packages], folder, env=environment(), cwd=module)
 
 
 @remembered
