@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from kubernetes import client
 from draftmill_dev import binaries
 from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
-from tests.support.synthruns import dry_run, manifests, smallest_synth_run
+from tests.support.extractruns import smallest_extract_run
+from tests.support.synthruns import Manifest, dry_run, manifests, smallest_synth_run
 
 pytestmark = pytest.mark.api
 
@@ -42,8 +44,9 @@ def test_kubectl_prints_the_sentence(path: Path, control_plane: ControlPlane, cr
     assert answer_of(path) in applied.stderr
 
 
-def test_the_smallest_object_is_accepted(runs: Any) -> None:
-    assert dry_run(runs, smallest_synth_run("good"))["metadata"]["name"] == "good"
+@pytest.mark.parametrize("smallest", [smallest_synth_run, smallest_extract_run])
+def test_the_smallest_object_is_accepted(smallest: Callable[[str], Manifest], runs: Any) -> None:
+    assert dry_run(runs, smallest("good"))["metadata"]["name"] == "good"
 
 
 @EACH_BAD

@@ -172,22 +172,22 @@ async def test_a_change_that_no_watch_brings_is_missed_and_a_deletion_healed(own
     namespaces = (own_bed.kube.namespace,)
     freshness = Freshness(client, store, namespaces, changed, clock=lambda: now)
     try:
-        await freshness.compare(Kind.RUN)
+        await freshness.compare(Kind.SYNTH_RUN)
         now = 89.0
         assert freshness.stale_kinds() == []
         now = 91.0
-        assert freshness.stale_kinds() == [Kind.RUN]
+        assert freshness.stale_kinds() == [Kind.SYNTH_RUN]
 
         await seed(client, Intake(store, changed), namespaces)
-        await freshness.compare(Kind.RUN)
+        await freshness.compare(Kind.SYNTH_RUN)
         assert freshness.stale_kinds() == []
 
         own_bed.kube.delete_run("compared")
         called.clear()
-        await freshness.compare(Kind.RUN)
+        await freshness.compare(Kind.SYNTH_RUN)
         assert called == [], "a watch may still say it"
-        await freshness.compare(Kind.RUN)
+        await freshness.compare(Kind.SYNTH_RUN)
         assert called == ["compared"]
-        assert store.run_keys() == []
+        assert list(store.runs()) == []
     finally:
         await client.close()

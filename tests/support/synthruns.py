@@ -1,4 +1,4 @@
-"""SynthRun objects for tests of the API."""
+"""SynthRun objects for tests of the API, and what all kinds of run share there."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import yaml
 
 from draftmill_api import names
+from draftmill_api.v1alpha1.resources import RESOURCES
 
 Manifest = dict[str, Any]
+_PLURALS = {resource.kind: resource.plural for resource in RESOURCES}
 
 _SPEC: Manifest = {
     "model": {"name": "kimi-k2.5", "path": "kimi-k2.5-int4"},
@@ -36,7 +38,7 @@ def dry_run(objects: Any, manifest: Manifest) -> Manifest:
             names.GROUP,
             names.VERSION,
             "default",
-            "synthruns",
+            _PLURALS[manifest["kind"]],
             manifest,
             dry_run="All",
             field_validation="Strict",

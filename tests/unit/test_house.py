@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from draftmill_api.v1alpha1 import SynthRun
+from draftmill_api.v1alpha1.extractrun import ExtractRun
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("api/src", "operator/src", "jobs/src", "cli/src", "dev")
@@ -94,6 +95,18 @@ def test_an_example_is_a_valid_run(file: Path) -> None:
     run = SynthRun.model_validate(yaml.safe_load(file.read_text()))
 
     assert run.spec.datasets
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples").glob("extractrun-*.yaml")), ids=lambda file: file.name
+)
+def test_an_example_of_an_extract_run_takes_the_output_of_another_example(file: Path) -> None:
+    run = ExtractRun.model_validate(yaml.safe_load(file.read_text()))
+
+    earlier = run.spec.from_.synth_run
+    names = [yaml.safe_load(each.read_text())["metadata"]["name"] for each in file.parent.glob("synthrun-*")]
+    assert earlier is not None
+    assert earlier.name in names
 
 
 def test_the_demos_run_is_the_one_that_the_demo_follows() -> None:

@@ -48,6 +48,8 @@ class ApiModel(BaseModel):
 
     EXACTLY_ONE_OF: ClassVar[tuple[str, ...]] = ()
     RULES: ClassVar[tuple[Rule, ...]] = ()
+    CALLED: ClassVar[str] = ""
+    """How messages call it, where the type's name is no word."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -96,6 +98,7 @@ def _exactly_one_message(model: type[ApiModel]) -> str:
     *first, last = _json_names(model, model.EXACTLY_ONE_OF)
     name = model.__name__
     noun = name.removesuffix("Spec") if name.endswith("Spec") else name.removeprefix("Job").lower()
+    noun = model.CALLED or noun
     return f"a {noun} needs exactly one of {', '.join(first)} and {last}"
 
 

@@ -31,11 +31,17 @@ ANNOTATION_APPLIED_HASH: Final = f"{GROUP}/applied-hash"
 
 MODELS_MOUNT: Final = "/models"
 DATA_MOUNT: Final = "/data"
+INPUT_MOUNT: Final = "/input"
+"""The input, where it lies on another volume than the run's own data."""
+STAGING_MOUNT: Final = "/staging"
+"""Folder of a worker's pod in which its server leaves hidden states."""
 CONFIG_MOUNT: Final = "/etc/draftmill"
 CONFIG_FILE: Final = f"{CONFIG_MOUNT}/job.yaml"
 
 JOB_CONTAINER: Final = "draftmill"
 SERVER_CONTAINER: Final = "server"
+INSTALLER_CONTAINER: Final = "connector"
+"""Brings what the server's image lacks, before the server of a worker's pod starts."""
 JOB_HTTP_PORT: Final = 9090
 SERVER_PORT: Final = 8000
 

@@ -59,7 +59,7 @@ def _cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def _one_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="RUN", help="name of the SynthRun")
+    parser.add_argument("name", metavar="RUN", help="its name, or with its kind: sr/NAME, er/NAME")
     _cluster(parser)
 
 
@@ -97,7 +97,7 @@ def _nothing(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS = (
-    Command("get", "list runs", _get, "List runs, with the same columns as `kubectl get synthruns`."),
+    Command("get", "list runs", _get, "List runs of all kinds, with the same columns as `kubectl get`."),
     Command("status", "tell everything about one run", _one_run),
     Command(
         "watch",

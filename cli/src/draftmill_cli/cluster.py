@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config, watch
-from pydantic import ValidationError
 from urllib3.exceptions import HTTPError, MaxRetryError
 
 from draftmill_api import names
-from draftmill_api.v1alpha1 import SynthRun
+from draftmill_api.v1alpha1.resources import RESOURCES, Resource
 from draftmill_cli.errors import CliError
+from draftmill_cli.kinds import AnyRun, RunName, parse_run, split
 
-_PLURAL = "synthruns"
 _AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _WATCH_SECONDS = 240
 _CONNECT_SECONDS = 10
@@ -37,24 +36,41 @@ class Cluster:
     namespace: str
     _api: Any
 
-    def table(self, name: str | None, *, all_namespaces: bool) -> dict[str, Any]:
-        """Runs as the API server's own Table, with the columns of the CRD."""
+    def table(self, resource: Resource, name: str | None, *, all_namespaces: bool) -> dict[str, Any]:
+        """Runs of a kind as the API server's own Table, with the columns of the CRD."""
         tables: Any = client.CustomObjectsApi(
             client.ApiClient(self._api.configuration, header_name="Accept", header_value=_AS_TABLE)
         )
         with _in_sentences(name, self.namespace):
             if name is not None:
-                return dict(tables.get_namespaced_custom_object(*self._runs(), name))
+                return dict(tables.get_namespaced_custom_object(*self._runs(resource), name))
             if all_namespaces:
-                return dict(tables.list_cluster_custom_object(names.GROUP, names.VERSION, _PLURAL))
-            return dict(tables.list_namespaced_custom_object(*self._runs()))
+                return dict(tables.list_cluster_custom_object(names.GROUP, names.VERSION, resource.plural))
+            return dict(tables.list_namespaced_custom_object(*self._runs(resource)))
 
-    def manifest(self, name: str) -> dict[str, Any]:
-        """A run as the API server holds it."""
+    def find(self, text: str) -> RunName:
+        """The run that is meant by `er/k25`, or by a bare name that only one kind has.
+
+        Raises:
+            CliError: There is no such run, or there are several, or the cluster does not answer.
+        """
+        given, name = split(text)
+        if given is not None:
+            return RunName(given, name)
         with _in_sentences(name, self.namespace):
-            return dict(self._objects().get_namespaced_custom_object(*self._runs(), name))
+            found = [RunName(each, name) for each in RESOURCES if self._uid(RunName(each, name)) is not None]
+        return the_one(found, name, self.namespace)
 
-    def run(self, name: str) -> SynthRun:
+    def title(self, run: RunName) -> str:
+        """A run for people: `ExtractRun team/k25`."""
+        return f"{run.resource.kind} {self.namespace}/{run.name}"
+
+    def manifest(self, run: RunName) -> dict[str, Any]:
+        """A run as the API server holds it."""
+        with _in_sentences(run.name, self.namespace):
+            return dict(self._objects().get_namespaced_custom_object(*self._runs(run.resource), run.name))
+
+    def run(self, name: RunName) -> AnyRun:
         """A run.
 
         Raises:
@@ -62,7 +78,7 @@ class Cluster:
         """
         return parse_run(self.manifest(name))
 
-    def follow(self, name: str) -> Iterator[SynthRun]:
+    def follow(self, name: RunName) -> Iterator[AnyRun]:
         """The run now, and again after each change, until the caller stops or the run is deleted.
 
         A lost connection is taken up again; a state may be yielded twice.
@@ -81,35 +97,37 @@ class Cluster:
                     raise CliError(f"the cluster has not answered for {_LOST_SECONDS} s: {error}") from error
                 time.sleep(1)
 
-    def _watch(self, name: str) -> Iterator[SynthRun]:
+    def _watch(self, name: RunName) -> Iterator[AnyRun]:
         yield self.run(name)
         events = watch.Watch().stream(
             self._objects().list_namespaced_custom_object,
-            *self._runs(),
-            field_selector=f"metadata.name={name}",
+            *self._runs(name.resource),
+            field_selector=f"metadata.name={name.name}",
             timeout_seconds=_WATCH_SECONDS,
             _request_timeout=(_CONNECT_SECONDS, _WATCH_SECONDS + _CONNECT_SECONDS),
         )
         for event in events:
             if event["type"] == "DELETED":
-                raise CliError(f"SynthRun {self.namespace}/{name} was deleted")
+                raise CliError(f"{self.title(name)} was deleted")
             yield parse_run(event["object"])
 
-    def change(self, name: str, spec: dict[str, Any]) -> None:
+    def change(self, run: RunName, spec: dict[str, Any]) -> None:
         """Merges a change into a run's spec."""
-        with _in_sentences(name, self.namespace):
-            self._objects().patch_namespaced_custom_object(*self._runs(), name, {"spec": spec})
+        with _in_sentences(run.name, self.namespace):
+            self._objects().patch_namespaced_custom_object(
+                *self._runs(run.resource), run.name, {"spec": spec}
+            )
 
-    def replace(self, name: str, manifest: dict[str, Any], uid: str) -> None:
+    def replace(self, name: RunName, manifest: dict[str, Any], uid: str) -> None:
         """Deletes the run with that uid, waits until it is gone, and creates `manifest`.
 
         Where something else (Argo CD) has re-created it already, that is as good.
         """
         runs = self._objects()
-        with _in_sentences(name, self.namespace):
+        with _in_sentences(name.name, self.namespace):
             runs.delete_namespaced_custom_object(
-                *self._runs(),
-                name,
+                *self._runs(name.resource),
+                name.name,
                 body={
                     "apiVersion": "v1",
                     "kind": "DeleteOptions",
@@ -117,22 +135,27 @@ class Cluster:
                     "preconditions": {"uid": uid},
                 },
             )
-            still_there = f"SynthRun {self.namespace}/{name} is still being deleted; try again later"
+            still_there = f"{self.title(name)} is still being deleted; try again later"
             _wait_until(lambda: self._uid(name) != uid, still_there)
             if self._uid(name) is None:
-                runs.create_namespaced_custom_object(*self._runs(), body=manifest)
+                runs.create_namespaced_custom_object(*self._runs(name.resource), body=manifest)
 
-    def _uid(self, name: str) -> str | None:
+    def _uid(self, run: RunName) -> str | None:
         try:
-            found = self._objects().get_namespaced_custom_object(*self._runs(), name)
+            found = self._objects().get_namespaced_custom_object(*self._runs(run.resource), run.name)
         except client.ApiException as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
         return str(found["metadata"]["uid"])
 
-    def newest_pod(self, run: SynthRun, role: str) -> str | None:
-        """Name of the youngest pod that plays a role in a run; None without one."""
+    def newest_pod(self, run: AnyRun, role: str) -> str | None:
+        """Name of the youngest pod that plays a role in a run; None without one.
+
+        Where servers do not stand apart, a server is part of a worker's pod.
+        """
+        if role == "server" and run.kind == "ExtractRun":
+            role = "worker"
         selector = f"{names.LABEL_RUN_UID}={run.metadata['uid']},{names.LABEL_ROLE}={role}"
         with _in_sentences(run.metadata["name"], self.namespace):
             pods = self._core().list_namespaced_pod(self.namespace, label_selector=selector).items
@@ -169,8 +192,8 @@ class Cluster:
     def _objects(self) -> Any:
         return client.CustomObjectsApi(self._api)
 
-    def _runs(self) -> tuple[str, str, str, str]:
-        return names.GROUP, names.VERSION, self.namespace, _PLURAL
+    def _runs(self, resource: Resource) -> tuple[str, str, str, str]:
+        return names.GROUP, names.VERSION, self.namespace, resource.plural
 
 
 def connect(args: Namespace) -> Cluster:
@@ -195,21 +218,17 @@ def connect(args: Namespace) -> Cluster:
     return Cluster(args.namespace or namespace, client.ApiClient(settings))
 
 
-def parse_run(manifest: dict[str, Any]) -> SynthRun:
-    """A run from its JSON; fields of a newer version are left out.
+def the_one(found: list[RunName], name: str, namespace: str) -> RunName:
+    """The only run of that name.
 
     Raises:
-        CliError: This version cannot read it.
+        CliError: There is none, or there are several.
     """
-    try:
-        return SynthRun.model_validate(manifest, extra="ignore")
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise CliError(
-            f"this version of draftmill cannot read the run ({where}: {first['msg']}); "
-            "install the version that the cluster has"
-        ) from error
+    if not found:
+        raise CliError(f"there is no {name} in namespace {namespace}; `draftmill get -A` lists all runs")
+    if len(found) > 1:
+        raise CliError(f"several runs are called {name}; say {' or '.join(run.short for run in found)}")
+    return found[0]
 
 
 def _namespace_of_context(path: str, context: str | None) -> str:
@@ -244,7 +263,7 @@ def _sentence(error: client.ApiException, name: str | None, namespace: str) -> s
     except ValueError:
         status = {}
     if error.status == HTTPStatus.NOT_FOUND and not status.get("details", {}).get("name"):
-        return f"this cluster has no {_PLURAL}.{names.GROUP}: install the chart first"
+        return f"this cluster does not have all kinds of run of {names.GROUP}: install or upgrade the chart"
     if error.status == HTTPStatus.NOT_FOUND:
         return f"there is no {name} in namespace {namespace}; `draftmill get -A` lists all runs"
     return str(status.get("message") or f"the API server answered {error.status} {error.reason}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from rich.console import Group, RenderableType
@@ -11,8 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
+from draftmill_api.v1alpha1.extractrun import ExtractProgress, ExtractRunStatus
+from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.shared import Volume
 from draftmill_api.v1alpha1.status import DatasetProgress, Failure, Phase, RunProgress
+from draftmill_cli.kinds import AnyRun
 
 _COLOURS = {Phase.SUCCEEDED: "bold green", Phase.FAILED: "bold red", Phase.RUNNING: "bold cyan"}
 _BAR_WIDTH = 40
@@ -27,31 +30,35 @@ _COUNTS = {
 _COUNTS_OF_A_RUN = {"SKIPPED": "skipped", "LEFT OUT": "not_admitted", "TOTAL": "total"}
 
 
-def phase_of(run: SynthRun) -> Phase:
+def phase_of(run: AnyRun) -> Phase:
     """The run's phase; Pending until the operator has seen it."""
     return (run.status and run.status.phase) or Phase.PENDING
 
 
-def line(run: SynthRun) -> str:
+def line(run: AnyRun) -> str:
     """Phase, progress and reason in one line: `Running: 60/200 (0 errors), 1.2 req/s, ETA 2m`."""
-    status = run.status or SynthRunStatus()
+    status = _status(run)
     parts = [str(phase_of(run))]
     if status.progress and status.progress.total:
         parts.append(_progress_words(status.progress))
-    if status.servers and not (status.progress and status.progress.done) and status.completion_time is None:
+    if (
+        status.servers
+        and not (status.progress and _settled(status.progress))
+        and status.completion_time is None
+    ):
         parts.append(f"servers {status.servers.summary}")
     if status.reason:
         parts.append(f"{status.reason}: {status.message}" if status.message else status.reason)
     return ", ".join(parts)
 
 
-def report(run: SynthRun, now: datetime) -> RenderableType:
+def report(run: AnyRun, now: datetime) -> RenderableType:
     """Everything that the status tells, for a screen."""
-    status = run.status or SynthRunStatus()
+    status = _status(run)
     parts: list[RenderableType] = [_facts(run, status, now)]
     if status.progress and status.progress.total:
         parts.append(_bar(status.progress))
-    if status.datasets:
+    if isinstance(status, SynthRunStatus) and status.datasets:
         parts += ["", counts_table(status.datasets)]
     if status.conditions:
         rows = [(c.type, c.status.value, c.reason, c.message) for c in status.conditions]
@@ -67,18 +74,15 @@ def failures_table(failures: Iterable[Failure]) -> Table:
     return _table(("FAILURE", "ROWS", "FOR EXAMPLE", "MESSAGE", "WHAT TO DO"), rows)
 
 
-def _facts(run: SynthRun, status: SynthRunStatus, now: datetime) -> Table:
+def _facts(run: AnyRun, status: AnyStatus, now: datetime) -> Table:
     phase = phase_of(run)
     facts: list[tuple[str, str | Text]] = [
-        ("SynthRun", f"{run.metadata['namespace']}/{run.metadata['name']}"),
+        (run.kind, f"{run.metadata['namespace']}/{run.metadata['name']}"),
         ("Phase", Text.assemble((phase, _COLOURS.get(phase, "bold")), _since(status, now))),
     ]
     if status.reason or status.message:
         facts.append(("Reason", ": ".join(text for text in (status.reason, status.message) if text)))
-    facts.append(("Model", run.spec.model.name))
-    if status.plan:
-        plan = status.plan
-        facts.append(("Plan", f"{plan.rows:,} rows, longest prompt {plan.longest_prompt_tokens:,} tokens"))
+    facts += _of_kind(run)
     if status.servers:
         facts.append(("Servers", f"{status.servers.summary} ready"))
     for record in status.attempts:
@@ -88,7 +92,6 @@ def _facts(run: SynthRun, status: SynthRunStatus, now: datetime) -> Table:
             facts.append(("Attempts", f"{record.count}{whose}{last}"))
     if status.output:
         output = status.output
-        facts.append(("Output", f"{output.records:,} records, {output.tokens:,} tokens"))
         facts.append(("Lies in", f"{_volume(output.volume)}, folder {output.path}"))
     table = Table.grid(padding=(0, 2))
     for name, value in facts:
@@ -96,7 +99,41 @@ def _facts(run: SynthRun, status: SynthRunStatus, now: datetime) -> Table:
     return table
 
 
-def _since(status: SynthRunStatus, now: datetime) -> str:
+def _of_kind(run: AnyRun) -> Iterator[tuple[str, str | Text]]:
+    """What only runs of its kind have to say."""
+    if isinstance(run, SynthRun):
+        yield "Model", run.spec.model.name
+        if run.status and run.status.plan:
+            plan = run.status.plan
+            yield "Plan", f"{plan.rows:,} rows, longest prompt {plan.longest_prompt_tokens:,} tokens"
+        if run.status and run.status.output:
+            yield "Output", f"{run.status.output.records:,} records, {run.status.output.tokens:,} tokens"
+        return
+    if run.spec.from_.synth_run:
+        bound = f", bound to {run.status.input.uid}" if run.status and run.status.input else ""
+        yield "From", f"SynthRun {run.spec.from_.synth_run.name}{bound}"
+    if run.status and run.status.plan:
+        states = run.status.plan
+        layers = ", ".join(map(str, states.layer_ids))
+        yield "Plan", f"{states.rows:,} rows, longest {states.longest_row:,} tokens, layers {layers}"
+    if run.status and run.status.output:
+        yield "Output", f"{run.status.output.rows:,} rows, {run.status.output.tokens:,} tokens"
+
+
+def _status(run: AnyRun) -> AnyStatus:
+    if run.status is not None:
+        return run.status
+    return SynthRunStatus() if isinstance(run, SynthRun) else ExtractRunStatus()
+
+
+def _settled(progress: RunProgress | ExtractProgress) -> int:
+    """Rows that are over, one way or the other."""
+    if isinstance(progress, ExtractProgress):
+        return progress.rows + progress.quarantined
+    return progress.done + progress.errors + progress.skipped + progress.not_admitted
+
+
+def _since(status: AnyStatus, now: datetime) -> str:
     if status.start_time is None:
         return ""
     end = datetime.fromisoformat(status.completion_time) if status.completion_time else now
@@ -122,7 +159,9 @@ def _volume(volume: Volume) -> str:
     return f"{volume.host_path.path} of the node" if volume.host_path else ""
 
 
-def _progress_words(progress: RunProgress) -> str:
+def _progress_words(progress: RunProgress | ExtractProgress) -> str:
+    if isinstance(progress, ExtractProgress):
+        return _extraction_words(progress)
     words = f"{progress.done}/{progress.total} ({progress.errors} errors)"
     if progress.requests_per_second:
         words += f", {progress.requests_per_second} req/s"
@@ -133,8 +172,15 @@ def _progress_words(progress: RunProgress) -> str:
     return words + (f", ETA: {progress.eta}" if progress.eta else "")
 
 
-def _bar(progress: RunProgress) -> Table:
-    settled = progress.done + progress.errors + progress.skipped + progress.not_admitted
+def _extraction_words(progress: ExtractProgress) -> str:
+    words = f"{progress.rows}/{progress.total} ({progress.quarantined} quarantined), {progress.size}"
+    if progress.tokens_per_second is not None:
+        words += f", {progress.tokens_per_second} tok/s"
+    return words + (f", ETA: {progress.eta}" if progress.eta else "")
+
+
+def _bar(progress: RunProgress | ExtractProgress) -> Table:
+    settled = _settled(progress)
     bar = ProgressBar(total=progress.total, completed=min(settled, progress.total), width=_BAR_WIDTH)
     grid = Table.grid(padding=(0, 2))
     grid.add_row("Progress", bar, _progress_words(progress))

@@ -9,6 +9,7 @@ from draftmill_api import names as api_names
 from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.removals import unwanted_jobs
 from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.kinds.base import AnyRun
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
 from draftmill_operator.kube.writes import Kube
@@ -17,7 +18,7 @@ from draftmill_operator.observe.store import Kind, Object, Store, controller, co
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.queue import RetryLater
 from draftmill_operator.render.metadata import Manifest
-from draftmill_operator.run import Run, RunIdentity
+from draftmill_operator.run import RunIdentity
 
 NAME_CONFLICT = "NameConflict"
 WAITING_FOR_REMOVAL = "WaitingForRemoval"
@@ -67,7 +68,7 @@ class Applier:
         for manifest in children:
             await self._ensure(situation.run.identity, manifest)
 
-    async def announce_config(self, run: Run, seen: Observed, config_hash: str) -> None:
+    async def announce_config(self, run: AnyRun, seen: Observed, config_hash: str) -> None:
         """Tell the kubelets of living worker pods that the job config has changed."""
         for job in seen.workers:
             for pod in job.live_pods:

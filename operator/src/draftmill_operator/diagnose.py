@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from draftmill_api.v1alpha1.shared import Server
 from draftmill_operator.capacity import room_for
+from draftmill_operator.kinds.base import Serving
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.observe.types import JobState, Observed, ObservedJob, ObservedPod, Problem
@@ -49,13 +50,14 @@ class Detective:
         self._answers: dict[str, tuple[datetime, Any]] = {}
 
     async def explain(
-        self, namespace: str, seen: Observed, server: Server | None, now: datetime
+        self, namespace: str, seen: Observed, serving: Serving, now: datetime
     ) -> tuple[dict[str, Problem], float | None]:
         """What is wrong with each object that does not say it itself, by uid; and when to look again."""
         silent = list(silent_objects(seen))
         leaving = [pod for pod in seen.live_pods if pod.node and pod.deleting]
         lost = [pod for pod in seen.live_pods if _may_be_lost(pod, now)]
-        unplaced = [pod for pod in seen.servers.pods if _is_unplaced(pod)] if server is not None else []
+        server = serving.started
+        unplaced = [pod for pod in _with_server(seen, serving) if _is_unplaced(pod)]
         findings: dict[str, Problem] = {}
         for item in silent:
             if item.is_due(now):
@@ -110,6 +112,13 @@ class Detective:
         young = {name: item for name, item in self._answers.items() if now - item[0] < REMEMBERED}
         self._answers = young | {key: (now, answer)}
         return answer
+
+
+def _with_server(seen: Observed, serving: Serving) -> tuple[ObservedPod, ...]:
+    """Pods that ask for a server's GPUs."""
+    if serving.beside is not None:
+        return tuple(pod for job in seen.workers for pod in job.live_pods)
+    return seen.servers.pods if serving.apart is not None else ()
 
 
 def silent_objects(seen: Observed) -> Iterator[Silent]:

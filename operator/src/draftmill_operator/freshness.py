@@ -20,8 +20,8 @@ from draftmill_operator.kube.client import KubeClient
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES, selector_of
 from draftmill_operator.metrics import WATCH_LAG
-from draftmill_operator.observe.store import Kind, Object, Store, run_of_child
-from draftmill_operator.run import SYNTHRUN, RunKey
+from draftmill_operator.observe.store import Kind, Object, Store
+from draftmill_operator.run import RunKey
 
 log = logging.getLogger(__name__)
 
@@ -98,14 +98,9 @@ class Freshness:
     def _forget(self, kind: Kind, raw: Object) -> None:
         log.info("%s %s is gone and no watch has said so", kind, raw["metadata"]["name"])
         self._store.remove(kind, raw)
-        metadata = raw["metadata"]
-        key = (
-            RunKey(SYNTHRUN, metadata["namespace"], metadata["name"])
-            if kind is Kind.RUN
-            else run_of_child(raw)
-        )
-        if key is not None:
-            self._changed(key)
+        key, waiting = self._store.concerned(kind, raw)
+        for concerned in waiting | ({key} if key is not None else set()):
+            self._changed(concerned)
 
 
 def _version(raw: Object) -> int:

@@ -92,7 +92,7 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._lease.keep(), name="lease")
             await seed(self._client, self._intake, self._namespaces)
-            log.info("cache is filled with %d runs", len(self._store.run_keys()))
+            log.info("cache is filled with %d runs", len(list(self._store.runs())))
             for number in range(WORKERS):
                 group.create_task(self._queue.work(self._reconciler.reconcile), name=f"worker {number}")
             group.create_task(self._poller.poll(), name="progress")

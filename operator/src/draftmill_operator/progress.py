@@ -51,7 +51,7 @@ class ProgressPoller:
         ]
         self.answers.keep_only(
             {raw["metadata"]["uid"] for _, raw in pods},
-            {raw["metadata"]["uid"] for raw in self._store.all(Kind.RUN)},
+            {raw["metadata"]["uid"] for _, raw in self._store.runs()},
         )
         async with aiohttp.ClientSession(timeout=_TIMEOUT) as session:
             await asyncio.gather(*(self._ask(session, key, raw) for key, raw in pods if _is_running(raw)))

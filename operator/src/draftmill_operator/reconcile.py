@@ -12,13 +12,15 @@ from typing import Final
 import aiohttp
 
 from draftmill_api.jobconfig import config_hash
+from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.apply import Applier, ChildError
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.diagnose import Detective
+from draftmill_operator.kinds.base import BESIDE, AnyKind, AnyRun
+from draftmill_operator.kinds.registry import KINDS
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
 from draftmill_operator.kube.writes import Kube, Propagation
@@ -26,13 +28,14 @@ from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
 from draftmill_operator.observe.observe import observe
 from draftmill_operator.observe.store import Kind, Object, Store
 from draftmill_operator.observe.types import Observed, Problem
+from draftmill_operator.observe.upstream import observe_upstream
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import RetryLater
 from draftmill_operator.render.children import Surroundings, render_children
 from draftmill_operator.render.config import config_text
 from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.server import run_template, template_hash
-from draftmill_operator.run import NotUnderstoodError, Run, RunIdentity, RunKey
+from draftmill_operator.run import NotUnderstoodError, RunIdentity, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
 from draftmill_operator.status.events import Event, EventType, events_between
@@ -84,7 +87,7 @@ class Reconciler:
         try:
             raw = await self._newest(key)
             try:
-                requeue = await self._pass_over(raw) if raw is not None else None
+                requeue = await self._pass_over(KINDS[key.kind], raw) if raw is not None else None
             except NotUnderstoodError as error:
                 return await self._report(key, raw or {}, error)
             result = "success"
@@ -102,18 +105,18 @@ class Reconciler:
         A run that has ended unheard would else go on for a pass, and end a second time.
         """
         if key in self._doubtful:
-            raw = await self._kube.client.get(RESOURCES[Kind.RUN], key.namespace, key.name)
+            raw = await self._kube.client.get(RESOURCES[Kind(key.kind)], key.namespace, key.name)
             if raw is not None:
-                self._store.put(Kind.RUN, raw)
+                self._store.put(Kind(key.kind), raw)
             self._doubtful.discard(key)
         return self._store.run(key)
 
-    async def _pass_over(self, raw: Object) -> float | None:
-        run = Run.from_object(raw)
+    async def _pass_over(self, kind: AnyKind, raw: Object) -> float | None:
+        run = kind.parse(raw)
         if run.being_deleted:
             self._progress_written.pop(run.identity.uid, None)
             return None
-        return await self._pass(run)
+        return await self._pass(kind, run)
 
     async def _report(self, key: RunKey, raw: Object, error: NotUnderstoodError) -> float:
         """Say in the run's status that this operator cannot act on it; seconds to the next look."""
@@ -131,22 +134,22 @@ class Reconciler:
         written = await self._kube.write_status(run, told)
         if written is None:
             return LOOK_AGAIN_AT_NOT_UNDERSTOOD
-        self._store.put(Kind.RUN, written)
+        self._store.put(Kind(key.kind), written)
         if status.get("reason") != problem.reason:
             event = Event(EventType.WARNING, problem.reason, problem.message)
             await self._kube.record(run, (event,), self._clock.now())
         return 0.0 if _was_edited(written, metadata.get("generation", 0)) else LOOK_AGAIN_AT_NOT_UNDERSTOOD
 
-    async def _pass(self, run: Run) -> float | None:
+    async def _pass(self, kind: AnyKind, run: AnyRun) -> float | None:
         now = self._clock.now()
-        seen, look_again = await self._observe(run, now)
+        seen, look_again = await self._observe(kind, run, now)
         defaults = seen.defaults or FrozenDefaults.from_settings(self._settings)
-        endpoints = _endpoints(run, seen, defaults)
-        situation = Situation(run, seen, endpoints, tuple(self._settings.host_path_prefixes), now)
+        endpoints = _endpoints(kind, run, seen, defaults)
+        situation = Situation(kind, run, seen, endpoints, tuple(self._settings.host_path_prefixes), now)
         decision = decide(situation)
         if decision.remove_run:
             await self._kube.delete(
-                Kind.RUN, run.key.namespace, run.key.name, run.identity.uid, Propagation.BACKGROUND
+                Kind(run.key.kind), run.key.namespace, run.key.name, run.identity.uid, Propagation.BACKGROUND
             )
             return None
         refused = await self._apply(situation, decision, defaults)
@@ -161,22 +164,27 @@ class Reconciler:
             raise RetryLater(str(refused)) from refused
         return _earliest(decision.requeue_after, look_again, wait)
 
-    async def _observe(self, run: Run, now: datetime) -> tuple[Observed, float | None]:
+    async def _observe(self, kind: AnyKind, run: AnyRun, now: datetime) -> tuple[Observed, float | None]:
         """What is seen, with events about what does not explain itself, and when to look at those again."""
         seen = observe(run.identity, self._store, self._poller.answers, {})
-        server = run.spec.server
-        findings, look_again = await self._detective.explain(run.key.namespace, seen, server, now)
+        serving = kind.serving(run.spec)
+        findings, look_again = await self._detective.explain(run.key.namespace, seen, serving, now)
         if findings:
             seen = observe(run.identity, self._store, self._poller.answers, findings)
+        upstream = kind.upstream(run)
+        if upstream is not None:
+            seen = replace(seen, upstream=observe_upstream(upstream, self._store))
         return seen, look_again
 
     async def _apply(
         self, situation: Situation, decision: Decision, defaults: FrozenDefaults
     ) -> ChildError | None:
-        run = situation.run
-        text = config_text(run.identity, run.spec, situation.endpoints)
-        around = Surroundings(defaults, text, await self._one_node_only(run, decision))
-        children = render_children(run, decision, around)
+        run, kind = situation.run, situation.kind
+        text, children = "", []
+        if decision.wanted.config:
+            text = config_text(kind.config(run, situation.endpoints))
+            around = Surroundings(defaults, text, await self._one_node_only(situation, decision))
+            children = render_children(kind, run, decision, around)
         try:
             await self._applier.apply(situation, decision, children)
         except ChildError as error:
@@ -185,9 +193,10 @@ class Reconciler:
             await self._applier.announce_config(run, situation.seen, config_hash(text))
         return None
 
-    async def _one_node_only(self, run: Run, decision: Decision) -> bool:
+    async def _one_node_only(self, situation: Situation, decision: Decision) -> bool:
         """Whether several workers share a data volume that only one node can mount at a time."""
-        claim = run.spec.storage.data.persistent_volume_claim
+        run = situation.run
+        claim = situation.kind.storage(run).data.persistent_volume_claim
         if claim is None or len(decision.wanted.workers) < 2:
             return False
         place = run.key.namespace, claim.claim_name
@@ -195,7 +204,7 @@ class Reconciler:
         self._access_modes[place] = modes
         return bool(modes) and "ReadWriteMany" not in modes
 
-    async def _write(self, run: Run, status: SynthRunStatus, now: datetime) -> float | None:
+    async def _write(self, run: AnyRun, status: AnyStatus, now: datetime) -> float | None:
         """Write the status if it differs in meaning; seconds to the next look, if one is needed for that."""
         if not worth_writing(run.status, status):
             STATUS_WRITES.labels(result="skipped").inc()
@@ -209,16 +218,16 @@ class Reconciler:
             raise RetryLater("the run is gone, or another one has its name, and the cache lags behind")
         STATUS_WRITES.labels(result="written").inc()
         self._progress_written[run.identity.uid] = self._clock.monotonic()
-        self._store.put(Kind.RUN, written)
+        self._store.put(Kind(run.key.kind), written)
         await self._kube.record(run.identity, events_between(run.status, status), now)
         return 0.0 if _was_edited(written, run.generation) else None
 
-    def _wait_for_progress(self, run: Run) -> float:
+    def _wait_for_progress(self, run: AnyRun) -> float:
         last = self._progress_written.get(run.identity.uid)
         if last is None:
             return 0.0
         running = sum(
-            (raw.get("status") or {}).get("phase") == Phase.RUNNING for raw in self._store.all(Kind.RUN)
+            (raw.get("status") or {}).get("phase") == Phase.RUNNING for _, raw in self._store.runs()
         )
         return last + progress_interval(running) - self._clock.monotonic()
 
@@ -228,13 +237,16 @@ def _was_edited(written: Object, generation: int) -> bool:
     return bool(written["metadata"]["generation"] != generation)
 
 
-def _endpoints(run: Run, seen: Observed, defaults: FrozenDefaults) -> tuple[Endpoint, ...]:
-    """Servers that answer now: Ready pods of the current template, or those that the spec names."""
-    if run.spec.server is None:
-        return tuple(run.spec.endpoints or ())
+def _endpoints(kind: AnyKind, run: AnyRun, seen: Observed, defaults: FrozenDefaults) -> tuple[Endpoint, ...]:
+    """Where workers find servers now: Ready pods of the current template, one beside them, or given ones."""
+    serving = kind.serving(run.spec)
+    if serving.beside is not None:
+        return (BESIDE,)
+    if serving.apart is None:
+        return serving.given
     excluded = tuple(node.name for node in run.status.excluded_nodes)
-    template = run_template(run, run.spec.server, defaults, excluded)
-    return seen.servers.endpoints(template_hash(template), run.spec.server.engine)
+    template = run_template(run.identity, kind.workload(run), serving.apart, defaults, excluded)
+    return seen.servers.endpoints(template_hash(template), serving.apart.engine)
 
 
 def _earliest(*delays: float | None) -> float | None:

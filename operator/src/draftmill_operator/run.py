@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from draftmill_api.v1alpha1.synthrun import SynthRunSpec, SynthRunStatus
+from draftmill_api.v1alpha1.lifecycle import RunSpec
+from draftmill_api.v1alpha1.runstatus import AnyStatus
 
 SYNTHRUN: Final = "SynthRun"
+EXTRACTRUN: Final = "ExtractRun"
 SPEC_NOT_UNDERSTOOD: Final = "SpecNotUnderstood"
 STATUS_NOT_UNDERSTOOD: Final = "StatusNotUnderstood"
+
+SpecT_co = TypeVar("SpecT_co", bound=RunSpec, covariant=True)
+StatusT_co = TypeVar("StatusT_co", bound=AnyStatus, covariant=True)
 
 
 class Role(StrEnum):
@@ -31,6 +36,7 @@ class RunKey:
     """Where a run is found."""
 
     kind: str
+    """As users write it: `SynthRun`."""
     namespace: str
     name: str
 
@@ -47,50 +53,19 @@ class RunIdentity:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Generic[SpecT_co, StatusT_co]):
     """A run as the API server has it, with its parts parsed."""
 
     identity: RunIdentity
     generation: int
     being_deleted: bool
-    spec: SynthRunSpec
-    status: SynthRunStatus
+    spec: SpecT_co
+    status: StatusT_co
 
     @property
     def key(self) -> RunKey:
         """Where the run is found."""
         return self.identity.key
-
-    @classmethod
-    def from_object(cls, raw: dict[str, Any]) -> Run:
-        """Parse an object of the API.
-
-        Raises:
-            NotUnderstoodError: the spec or the status does not fit this operator's types, for example after
-                the CRD was upgraded before the operator, or the operator was downgraded.
-        """
-        metadata = raw["metadata"]
-        key = RunKey(SYNTHRUN, metadata["namespace"], metadata["name"])
-        try:
-            status = SynthRunStatus.model_validate(raw.get("status") or {})
-        except ValidationError as error:
-            raise NotUnderstoodError(
-                STATUS_NOT_UNDERSTOOD,
-                f"status.{first_fault(error)}; was it written by a newer operator, or by hand?",
-            ) from error
-        try:
-            spec = SynthRunSpec.model_validate(raw["spec"])
-        except ValidationError as error:
-            raise NotUnderstoodError(
-                SPEC_NOT_UNDERSTOOD, f"spec.{first_fault(error)}; is the operator older than the CRD?"
-            ) from error
-        return cls(
-            identity=RunIdentity(key=key, uid=metadata["uid"]),
-            generation=metadata.get("generation", 0),
-            being_deleted="deletionTimestamp" in metadata,
-            spec=spec,
-            status=status,
-        )
 
 
 class NotUnderstoodError(Exception):

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from draftmill_operator.observe.store import Kind, Store
+from draftmill_operator.observe.store import RUN_KINDS, Kind, Object, Store
 
-_PREFIX = "draftmill_operator_synthrun"
-_ROWS = ("total", "ok", "truncated", "malformed", "errors", "skipped")
+_ROWS = ("total", "ok", "truncated", "malformed", "errors", "skipped", "rows", "quarantined")
+"""Counts of any kind's progress that are rows."""
+_NAMED = ["namespace", "name"]
 
 
 class RunsCollector(Collector):
@@ -24,19 +25,29 @@ class RunsCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Info, phase and rows of every run."""
-        info = GaugeMetricFamily(f"{_PREFIX}_info", "A run.", labels=["namespace", "name", "model"])
-        phase = GaugeMetricFamily(
-            f"{_PREFIX}_phase", "Phase of a run.", labels=["namespace", "name", "phase"]
-        )
-        rows = GaugeMetricFamily(f"{_PREFIX}_rows", "Rows of a run.", labels=["namespace", "name", "state"])
-        for raw in self._store.all(Kind.RUN):
+        """Info, phase and rows of every run, a family of each for each kind."""
+        for kind in RUN_KINDS:
+            yield from self._collect(kind)
+
+    def _collect(self, kind: Kind) -> Iterator[Metric]:
+        prefix = f"draftmill_operator_{kind.value.lower()}"
+        info = GaugeMetricFamily(f"{prefix}_info", "A run.", labels=[*_NAMED, "model"])
+        phase = GaugeMetricFamily(f"{prefix}_phase", "Phase of a run.", labels=[*_NAMED, "phase"])
+        rows = GaugeMetricFamily(f"{prefix}_rows", "Rows of a run.", labels=[*_NAMED, "state"])
+        for raw in self._store.all(kind):
             where = [raw["metadata"]["namespace"], raw["metadata"]["name"]]
             status = raw.get("status") or {}
-            info.add_metric([*where, raw["spec"]["model"]["name"]], 1)
+            info.add_metric([*where, _model(raw)], 1)
             phase.add_metric([*where, status.get("phase", "Pending")], 1)
             progress = status.get("progress") or {}
             for state in _ROWS:
                 if state in progress:
                     rows.add_metric([*where, state], progress[state])
         yield from (info, phase, rows)
+
+
+def _model(raw: Object) -> str:
+    """Name of the run's model, its own or inherited; empty while it is not known."""
+    inherited = (raw.get("status") or {}).get("input") or {}
+    model: dict[str, str] = raw["spec"].get("model") or inherited.get("model") or {}
+    return model.get("name", "")

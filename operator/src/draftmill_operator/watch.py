@@ -14,8 +14,8 @@ from draftmill_operator.kube.client import KubeClient
 from draftmill_operator.kube.connection import Connection
 from draftmill_operator.kube.resources import RESOURCES, selector_of
 from draftmill_operator.metrics import WATCH_EVENTS
-from draftmill_operator.observe.store import CHILD_KINDS, Kind, Object, Store, run_of_child
-from draftmill_operator.run import SYNTHRUN, RunKey
+from draftmill_operator.observe.store import CHILD_KINDS, RUN_KINDS, Kind, Object, Store
+from draftmill_operator.run import RunKey
 
 # kopf would look up the user's name, which an image's numeric user has not.
 _IDENTITY: Final[Any] = "draftmill-operator"
@@ -37,9 +37,12 @@ class Intake:
         WATCH_EVENTS.labels(kind=kind.value).inc()
         take = self._store.remove if event_type == "DELETED" else self._store.put
         is_news = take(kind, raw)
-        key = _key(kind, raw)
+        key, waiting = self._store.concerned(kind, raw)
         if is_news and key is not None:
             self._changed(key)
+        for other in waiting:
+            # Also where it is no news: the operator's own write, whose answer it has taken itself.
+            self._changed(other)
 
 
 async def seed(client: KubeClient, intake: Intake, namespaces: tuple[str | None, ...]) -> None:
@@ -48,7 +51,7 @@ async def seed(client: KubeClient, intake: Intake, namespaces: tuple[str | None,
     Raises:
         ApiError: a kind cannot be listed: the CRD is missing, or a permission.
     """
-    for kind in (*CHILD_KINDS, Kind.RUN):
+    for kind in (*CHILD_KINDS, *RUN_KINDS):
         resource = RESOURCES[kind]
         for namespace in namespaces:
             async for item in client.list(resource, namespace, selector_of(kind)):
@@ -120,9 +123,3 @@ def _register(registry: kopf.OperatorRegistry, kind: Kind, intake: Intake) -> No
     @kopf.on.event(group, version, resource.plural, registry=registry, id=f"watch-{resource.plural}")
     async def take(event: kopf.RawEvent, **_: Any) -> None:
         intake.take(kind, event["type"], dict(event["object"]))
-
-
-def _key(kind: Kind, raw: Object) -> RunKey | None:
-    if kind is Kind.RUN:
-        return RunKey(SYNTHRUN, raw["metadata"]["namespace"], raw["metadata"]["name"])
-    return run_of_child(raw)

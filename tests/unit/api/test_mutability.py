@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from draftmill_api.crd import root_schema
-from draftmill_api.v1alpha1.mutability import SYNTH_RUN, Change, change_of, rules
+from draftmill_api.v1alpha1.mutability import EXTRACT_RUN, SYNTH_RUN, Change, change_of, rules
 from draftmill_api.v1alpha1.resources import RESOURCES, Resource
 from draftmill_dev.reference import walk
 
@@ -74,3 +74,33 @@ def test_a_path_below_an_entry_belongs_to_it() -> None:
     assert change_of("datasets.sampling.topP", SYNTH_RUN) is Change.REFUSED
     with pytest.raises(KeyError):
         change_of("datasetsAndMore", SYNTH_RUN)
+
+
+def test_what_is_live_in_an_extract_run() -> None:
+    live = {field.path for field in EXTRACT_RUN if field.change is Change.LIVE}
+    assert live - {"server.keepAfterSuccess", "server.keepAfterFailure"} == {
+        "endpoints",
+        "inFlightTokens",
+        "retries",
+        "suspend",
+        "activeDeadline",
+        "pendingDeadline",
+        "backoffLimit",
+        "ttlAfterFinished",
+        "resumeToken",
+    }
+
+
+def test_a_server_in_a_workers_pod_is_never_restarted_without_it() -> None:
+    assert {field.path for field in EXTRACT_RUN if field.change is Change.RESTART_SERVER} == set()
+
+
+@pytest.mark.parametrize(
+    "path", ["from.synthRun.name", "model.path", "layers.ids", "dtype", "maxRowTokens", "output.path"]
+)
+def test_what_decides_about_the_states_is_refused_while_they_are_made(path: str) -> None:
+    assert change_of(path, EXTRACT_RUN) is Change.REFUSED
+
+
+def test_every_refusal_of_an_extract_run_has_a_remedy() -> None:
+    assert all(field.remedy for field in EXTRACT_RUN if field.change is Change.REFUSED)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from draftmill_api.v1alpha1 import SynthRun
-from draftmill_cli.cluster import parse_run
 from draftmill_cli.errors import CliError
+from draftmill_cli.kinds import AnyRun, parse_run
 from draftmill_cli.view import line, report, short_span
 
 NOW = datetime(2026, 1, 1, 12, 2, 5, tzinfo=UTC)
@@ -36,13 +35,13 @@ PROGRESS = {
 }
 
 
-def run(**status: Any) -> SynthRun:
+def run(**status: Any) -> AnyRun:
     metadata = {"name": "demo", "namespace": "default"}
     kind = {"apiVersion": "draftmill.dev/v1alpha1", "kind": "SynthRun"}
     return parse_run({**kind, "metadata": metadata, "spec": SPEC, "status": status})
 
 
-def shown(state: SynthRun) -> str:
+def shown(state: AnyRun) -> str:
     screen = Console(file=StringIO(), width=200, color_system=None)
     screen.print(report(state, NOW))
     assert isinstance(screen.file, StringIO)

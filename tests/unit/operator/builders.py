@@ -12,6 +12,7 @@ from draftmill_api.v1alpha1.shared import Endpoint, Engine
 from draftmill_api.v1alpha1.status import Condition, ConditionStatus, DatasetPlan, Plan, RunProgress
 from draftmill_api.v1alpha1.synthrun import SynthRunSpec, SynthRunStatus
 from draftmill_operator.decide.types import Situation
+from draftmill_operator.kinds.synthrun import SynthRunKind
 from draftmill_operator.observe.types import (
     JobState,
     Observed,
@@ -39,6 +40,7 @@ PLAN = Plan(
     bytes_needed=1,
     bytes_free=2,
 )
+SYNTH = SynthRunKind()
 ENDPOINT = Endpoint(name="one", url="http://10.0.0.5:8000", engine=Engine.SGLANG)
 
 
@@ -48,9 +50,14 @@ def spec(**parts: Any) -> SynthRunSpec:
     return SynthRunSpec.model_validate({key: value for key, value in raw.items() if value is not None})
 
 
-def run(status: SynthRunStatus | None = None, **parts: Any) -> Run:
+def run(status: SynthRunStatus | None = None, **parts: Any) -> Run[SynthRunSpec, SynthRunStatus]:
     """A run with a spec of these parts."""
-    return Run(IDENTITY, 1, being_deleted=False, spec=spec(**parts), status=status or SynthRunStatus())
+    return as_run(spec(**parts), status)
+
+
+def as_run(spec: SynthRunSpec, status: SynthRunStatus | None = None) -> Run[SynthRunSpec, SynthRunStatus]:
+    """A run with this spec."""
+    return Run(IDENTITY, 1, being_deleted=False, spec=spec, status=status or SynthRunStatus())
 
 
 def planned(**status: Any) -> SynthRunStatus:
@@ -71,7 +78,7 @@ def situation(
     """What a rule is asked about; `endpoints` are those that answer, `given` those of the spec."""
     if given is not None:
         parts |= {"server": None, "endpoints": given}
-    return Situation(run(status, **parts), seen or Observed(), endpoints, prefixes, now)
+    return Situation(SYNTH, run(status, **parts), seen or Observed(), endpoints, prefixes, now)
 
 
 def pod(name: str = "pod", **fields: Any) -> ObservedPod:

@@ -10,13 +10,16 @@ from draftmill_operator.decide.attempts import (
     End,
     Lost,
     Refused,
+    Restarted,
     Succeeded,
     delay,
     end_of,
     record_failure,
+    record_restart,
     remaining_delay,
+    restarted,
 )
-from draftmill_operator.observe.types import JobState, ObservedJob, Problem
+from draftmill_operator.observe.types import JobState, ObservedJob, Problem, Termination
 from tests.support.played import refusal_message, worker_message
 from tests.unit.operator.builders import NOW, ended_pod, job, pod
 
@@ -121,3 +124,47 @@ def test_the_delay_runs_from_the_failure() -> None:
     assert remaining_delay(attempts, NOW + timedelta(seconds=1)) == 1
     assert remaining_delay(attempts, NOW + timedelta(seconds=5)) == 0
     assert remaining_delay(Attempts(worker=0), NOW) == 0
+
+
+def again(times: int, code: int = 137) -> ObservedJob:
+    """An attempt whose worker was started so often again in its pod."""
+    return job(pod(restarts=times, last_end=Termination(code, "Error", "", None)))
+
+
+@pytest.mark.parametrize(
+    ("worker", "counted", "expected"),
+    [
+        case("never", again(0), 0, None),
+        case("once", again(1), 0, Restarted(1, COUNTED)),
+        case("counted before", again(1), 1, None),
+        case("twice unheard", again(3), 1, Restarted(3, COUNTED)),
+        case("interrupted", again(1, 75), 0, Restarted(1, INTERRUPTED)),
+        case("another pod", again(1), 4, None),
+        case("its pod ended", job(ended_pod(137, restarts=2)), 0, None),
+    ],
+)
+def test_restarts_in_a_living_pod_are_heard_once(
+    worker: ObservedJob, counted: int, expected: Restarted | None
+) -> None:
+    assert restarted(Attempts(worker=0, count=1, restarts=counted), worker) == expected
+
+
+def test_a_restart_in_vain_counts_as_a_failure_and_delays_nothing() -> None:
+    attempts = Attempts(worker=0, count=1, without_progress=1, done_at_last_failure=40)
+    in_vain = record_restart(attempts, Restarted(2, COUNTED), 40)
+    assert (in_vain.without_progress, in_vain.restarts, in_vain.count) == (2, 2, 1)
+    assert in_vain.last_failed_attempt == 0
+    assert remaining_delay(in_vain, NOW) == 0
+    after_progress = record_restart(in_vain, Restarted(3, COUNTED), 41)
+    assert (after_progress.without_progress, after_progress.restarts) == (0, 3)
+
+
+def test_the_next_attempt_counts_its_own_restarts() -> None:
+    lost = record_failure(Attempts(worker=0, count=1, restarts=4), 1, COUNTED, 0, NOW)
+    assert lost.restarts == 0
+
+
+def test_a_refusal_is_final_though_the_kubelet_starts_the_worker_again() -> None:
+    refused = Termination(2, "Error", "", refusal_message("PreflightFailed", "ids differ"))
+    for place in ({"last_end": refused, "restarts": 1}, {"termination": refused}):
+        assert end_of(job(pod(**place))) == Refused(Problem("PreflightFailed", "ids differ"))

@@ -67,7 +67,7 @@ def test_an_end_that_was_recorded_unheard_is_not_recorded_again() -> None:
     while not jobs_of_state(world, Role.FINISH, "SuccessCriteriaMet"):
         world.settle()
         step_unseen(world)
-    world.client.fault = Fault(0, Kind.RUN, lands=True, error=TimeoutError())
+    world.client.fault = Fault(0, Kind.SYNTH_RUN, lands=True, error=TimeoutError())
     world.process.deliver(Kind.POD, 100)
     world.process.deliver(Kind.JOB, 100)
     world.operate()
@@ -86,7 +86,7 @@ def test_no_attempt_starts_beside_an_old_one_whose_pod_is_not_known_yet() -> Non
     world.controllers.step()
     assert pods(world, Role.WORKER)
     world.edit_generation(workers=2)
-    world.process.deliver(Kind.RUN, 100)
+    world.process.deliver(Kind.SYNTH_RUN, 100)
     world.operate()
     assert jobs(world, Role.WORKER) == ["k25-10k-sr-worker-0-1"]
     assert world.status["message"].endswith("waiting for Job k25-10k-sr-worker-0-1 to be gone")
@@ -143,7 +143,7 @@ def test_what_the_answer_to_an_own_write_tells_of_a_child_is_told_in_the_status(
     world.controllers.refusal = "exceeded quota"
     world.controllers.step()
     world.edit_server(replicas=2)
-    world.process.deliver(Kind.RUN, 100)
+    world.process.deliver(Kind.SYNTH_RUN, 100)
     world.operate()
     world.settle()
     assert world.status["message"] == "exceeded quota"

@@ -7,7 +7,7 @@ import pytest
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.blocked import host_path_refused, host_paths, is_allowed
 from draftmill_operator.decide.types import Wanted
-from tests.unit.operator.builders import planned, situation, spec
+from tests.unit.operator.builders import SYNTH, planned, run, situation
 
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 
@@ -53,5 +53,5 @@ def test_a_run_that_has_started_is_not_stopped_by_a_narrower_setting() -> None:
 def test_volumes_of_pod_overrides_are_looked_at_too() -> None:
     pod = {"volumes": [{"name": "host", "hostPath": {"path": "/var"}}, {"name": "tmp", "emptyDir": {}}]}
     server = {"engine": "VLLM", "image": "i", "pod": pod}
-    found = list(host_paths(spec(server=server, generation={"pod": pod})))
+    found = list(host_paths(SYNTH, run(server=server, generation={"pod": pod})))
     assert found == [("server.pod.volumes[host]", "/var"), ("generation.pod.volumes[host]", "/var")]

@@ -14,7 +14,7 @@ from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.jobs import JobRequest, render_job
 from draftmill_operator.run import Role
 from draftmill_operator.settings import ImagePullPolicy
-from tests.unit.operator.builders import IDENTITY, spec
+from tests.unit.operator.builders import IDENTITY, SYNTH, run
 
 VALUES = Path(__file__).parents[3] / "charts" / "draftmill" / "values.yaml"
 OBJECTS = 10_000
@@ -25,9 +25,9 @@ MIB = 1 << 20
 def pod() -> dict[str, Any]:
     """A worker's pod as the API server has it, with the bookkeeping that nobody here reads."""
     defaults = FrozenDefaults(job_image="jobs:1", image_pull_policy=ImagePullPolicy.IF_NOT_PRESENT)
-    template = render_job(IDENTITY, spec(), defaults, JobRequest(Role.WORKER, "c0ffee", 6, 1))["spec"][
-        "template"
-    ]
+    template = render_job(IDENTITY, SYNTH.workload(run()), defaults, JobRequest(Role.WORKER, "c0ffee", 6, 1))[
+        "spec"
+    ]["template"]
     fields: dict[str, Any] = {"f:metadata": {f"f:label-{number}": {} for number in range(60)}}
     managed = [{"manager": name, "fieldsV1": fields} for name in ("kube-controller-manager", "kubelet")]
     conditions = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "PodScheduled")]

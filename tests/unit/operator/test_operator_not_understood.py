@@ -34,7 +34,7 @@ class StatusOnly:
         known = self.store.run(run.key)
         assert known is not None
         metadata = known["metadata"] | {"resourceVersion": str(1 + len(self.written))}
-        self.store.put(Kind.RUN, known | {"metadata": metadata, "status": status})
+        self.store.put(Kind.SYNTH_RUN, known | {"metadata": metadata, "status": status})
 
 
 def synth_run(**parts: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ async def reported(store: Store) -> dict[str, Any]:
 
 async def test_a_spec_that_is_not_understood_is_told_in_the_status() -> None:
     store = Store()
-    store.put(Kind.RUN, synth_run(spec=smallest_synth_run("any")["spec"] | {"newField": 1}))
+    store.put(Kind.SYNTH_RUN, synth_run(spec=smallest_synth_run("any")["spec"] | {"newField": 1}))
     status = await reported(store)
     assert status["reason"] == "SpecNotUnderstood"
     assert status["message"].startswith("spec.newField: ")
@@ -95,7 +95,7 @@ async def test_a_spec_that_is_not_understood_is_told_in_the_status() -> None:
 
 async def test_a_status_that_does_not_parse_is_told_in_it_and_nothing_of_it_is_lost() -> None:
     store = Store()
-    store.put(Kind.RUN, synth_run(status=PLAN_OF_A_NEWER_OPERATOR))
+    store.put(Kind.SYNTH_RUN, synth_run(status=PLAN_OF_A_NEWER_OPERATOR))
     status = await reported(store)
     assert status["reason"] == "StatusNotUnderstood"
     assert status["plan"] == PLAN_OF_A_NEWER_OPERATOR["plan"]
@@ -104,7 +104,7 @@ async def test_a_status_that_does_not_parse_is_told_in_it_and_nothing_of_it_is_l
 @pytest.mark.parametrize("data", [None, {}, {"defaults.json": "{"}, {"defaults.json": '{"jobImage": 1}'}])
 async def test_frozen_defaults_that_were_changed_are_told_in_the_status(data: dict[str, str] | None) -> None:
     store = Store()
-    store.put(Kind.RUN, synth_run())
+    store.put(Kind.SYNTH_RUN, synth_run())
     store.put(Kind.CONFIG_MAP, child("defaults", data=data))
     status = await reported(store)
     assert status["reason"] == "ChildNotUnderstood"
@@ -113,7 +113,7 @@ async def test_frozen_defaults_that_were_changed_are_told_in_the_status(data: di
 
 async def test_a_job_whose_label_was_changed_is_told_in_the_status() -> None:
     store = Store()
-    store.put(Kind.RUN, synth_run())
+    store.put(Kind.SYNTH_RUN, synth_run())
     store.put(Kind.JOB, child("worker"))
     assert "Job k25-10k-sr-worker has the label" in (await reported(store))["message"]
 
@@ -127,7 +127,7 @@ async def test_a_job_whose_label_was_changed_is_told_in_the_status() -> None:
 )
 async def test_a_run_that_is_over_is_left_as_it_ended(ended: dict[str, Any]) -> None:
     store = Store()
-    store.put(Kind.RUN, synth_run(**ended))
+    store.put(Kind.SYNTH_RUN, synth_run(**ended))
     cluster = StatusOnly(store)
     await reconciler(store, cluster).reconcile(IDENTITY.key)
     assert cluster.written == []
@@ -135,7 +135,7 @@ async def test_a_run_that_is_over_is_left_as_it_ended(ended: dict[str, Any]) -> 
 
 async def test_a_report_that_the_server_refuses_is_tried_again_later() -> None:
     store = Store()
-    store.put(Kind.RUN, synth_run(status=PLAN_OF_A_NEWER_OPERATOR))
+    store.put(Kind.SYNTH_RUN, synth_run(status=PLAN_OF_A_NEWER_OPERATOR))
     cluster = StatusOnly(store, ApiError(503, "ServiceUnavailable", "busy"))
     with pytest.raises(RetryLater, match="busy"):
         await reconciler(store, cluster).reconcile(IDENTITY.key)

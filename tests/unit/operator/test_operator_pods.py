@@ -155,3 +155,69 @@ def test_what_a_living_server_says_comes_before_the_end_of_another() -> None:
         "FailedCreate", "quota"
     )
     assert servers(gone).current_problem == gone.problem
+
+
+def mixed(server: dict[str, Any], worker: dict[str, Any], **status: Any) -> dict[str, Any]:
+    """A worker's pod with a server in it; the kubelet's words about both containers."""
+    return {
+        "phase": "Pending",
+        "initContainerStatuses": [{"name": "server", "ready": False, "restartCount": 0} | server],
+        "containerStatuses": [{"name": "draftmill", "ready": False, "restartCount": 0} | worker],
+    } | status
+
+
+STARTING = {"state": waiting("PodInitializing")}
+UP = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "started": True, "ready": True}
+
+
+@pytest.mark.parametrize(
+    ("server", "problem"),
+    [
+        ({"state": {"running": {}}, "started": False}, None),
+        ({"state": waiting("ErrImagePull", "not found")}, Problem("ErrImagePull", "not found")),
+        (
+            {"state": {"running": {}}, "restartCount": 1} | crashed(1, "no kernel image"),
+            Problem("ServerCrashed", "exit code 1: no kernel image"),
+        ),
+        (
+            {"state": waiting("CrashLoopBackOff"), "restartCount": 4} | crashed(1, "no kernel image"),
+            Problem("CrashLoopBackOff", "exit code 1: no kernel image"),
+        ),
+        (
+            {"state": waiting("CrashLoopBackOff"), "restartCount": 4} | crashed(137, "", "OOMKilled"),
+            Problem("OOMKilled", "exit code 137 (OOMKilled)"),
+        ),
+    ],
+)
+def test_a_server_in_a_workers_pod_is_diagnosed_in_the_words_of_one_that_stands_apart(
+    server: dict[str, Any], problem: Problem | None
+) -> None:
+    observed = observe_pod(raw_pod(mixed(server, STARTING), role="worker"))
+    assert observed.problem == problem
+    assert not observed.server_ready
+
+
+def test_the_server_of_a_workers_pod_is_ready_when_it_has_started() -> None:
+    assert observe_pod(raw_pod(mixed(UP, STARTING), role="worker")).server_ready
+
+
+def test_a_pod_whose_server_is_loading_is_not_silent() -> None:
+    loading = {"state": {"running": {}}, "started": False}
+    observed = observe_pod(raw_pod(mixed(loading, STARTING), role="worker"))
+    assert observed.started
+    assert observed.running_since is None
+
+
+def test_a_worker_that_was_started_again_tells_how_often_and_how_it_ended() -> None:
+    worker = UP | {"restartCount": 3} | crashed(137, "", "OOMKilled")
+    observed = observe_pod(raw_pod(mixed(UP, worker, phase="Running"), role="worker"))
+    assert observed.problem is None
+    assert observed.restarts == 3
+    assert observed.last_end is not None
+    assert observed.last_end.exit_code == 137
+
+
+def test_a_worker_that_waits_to_be_started_again_has_crashed() -> None:
+    worker = {"state": waiting("CrashLoopBackOff"), "restartCount": 1} | crashed(1, "boom")
+    observed = observe_pod(raw_pod(mixed(UP, worker, phase="Running"), role="worker"))
+    assert observed.problem == Problem("CrashLoopBackOff", "exit code 1: boom")

@@ -11,7 +11,11 @@ from draftmill_operator.run import RunKey
 from tests.support.played import ProgressServer, answer, progress_server
 from tests.unit.operator.builders import IDENTITY
 
-WORKER_LABELS = {"draftmill.dev/run-uid": IDENTITY.uid, "draftmill.dev/role": "worker"}
+WORKER_LABELS = {
+    "draftmill.dev/kind": "synthrun",
+    "draftmill.dev/run-uid": IDENTITY.uid,
+    "draftmill.dev/role": "worker",
+}
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def thing(name: str, uid: str, owner: str, **rest: Any) -> dict[str, Any]:
 
 def store_with(address: str, *, pod_of: str = "job", run_uid: str = IDENTITY.uid) -> Store:
     store = Store()
-    store.put(Kind.RUN, thing(IDENTITY.key.name, run_uid, "nobody"))
+    store.put(Kind.SYNTH_RUN, thing(IDENTITY.key.name, run_uid, "nobody"))
     store.put(Kind.JOB, thing("job", "job", IDENTITY.uid))
     store.put(Kind.POD, thing("pod", "pod", pod_of, status={"phase": "Running", "podIP": address}))
     return store

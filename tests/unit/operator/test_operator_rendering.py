@@ -22,7 +22,7 @@ from draftmill_operator.render.metadata import Manifest
 from draftmill_operator.render.server import render_server, render_service, server_template
 from draftmill_operator.run import Role
 from draftmill_operator.settings import ImagePullPolicy
-from tests.unit.operator.builders import IDENTITY, spec
+from tests.unit.operator.builders import IDENTITY, SYNTH, as_run, spec
 
 GOLDEN = Path(__file__).parent / "golden"
 DEFAULTS = FrozenDefaults(
@@ -84,12 +84,12 @@ def server(run: SynthRunSpec) -> Manifest:
 
 def config(run: SynthRunSpec) -> Manifest:
     endpoints = (Endpoint(name="one", url="http://10.0.0.5:8000", engine=Engine.SGLANG),)
-    return render_config(IDENTITY, config_text(IDENTITY, run, endpoints))
+    return render_config(IDENTITY, config_text(SYNTH.config(as_run(run), endpoints)))
 
 
 def job(role: Role, run: SynthRunSpec) -> Manifest:
     attempt = 3 if role is Role.WORKER else 0
-    return render_job(IDENTITY, run, DEFAULTS, JobRequest(role, "c0ffee", 6, attempt))
+    return render_job(IDENTITY, SYNTH.workload(as_run(run)), DEFAULTS, JobRequest(role, "c0ffee", 6, attempt))
 
 
 CHILDREN: dict[str, Callable[[], Manifest]] = {

@@ -18,12 +18,14 @@ from draftmill_operator.run import Role
 from tests.support.played import finish_message, plan_message, refusal_message
 from tests.unit.operator.builders import (
     NOW,
+    SYNTH,
     doing,
     ended_pod,
     job,
     planned,
     pod,
     progress,
+    run,
     servers,
     situation,
 )
@@ -78,7 +80,7 @@ CASES = [
         "plan answered",
         situation(seen=Observed(plan=job(ended_pod(0, plan_message(100)), state=JobState.SUCCEEDED))),
         phase=Phase.STARTING,
-        plan=plan_message(100).plan,
+        plan=SYNTH.plan(run(), plan_message(100)),
         requeue_after=0,
     ),
     case(
@@ -312,7 +314,7 @@ CASES = [
         "finish answered",
         done(finish=job(ended_pod(0, finish_message(100)), state=JobState.SUCCEEDED)),
         phase=Phase.SUCCEEDED,
-        completed=finish_message(100).finish,
+        completed=SYNTH.finished(run(planned()), finish_message(100)),
         wanted=Wanted(),
     ),
     case(

@@ -20,6 +20,7 @@ from tests.support.played import finish_message, plan_message, worker_message
 from tests.unit.operator.builders import (
     ENDPOINT,
     NOW,
+    SYNTH,
     doing,
     ended_pod,
     job,
@@ -44,7 +45,7 @@ def after(
     **parts: Any,
 ) -> SynthRunStatus:
     now = NOW + timedelta(seconds=seconds)
-    return summarise(Situation(run(status, **parts), seen or Observed(), endpoints, (), now), decision)
+    return summarise(Situation(SYNTH, run(status, **parts), seen or Observed(), endpoints, (), now), decision)
 
 
 def condition(status: SynthRunStatus, kind: str) -> tuple[str, str, str]:
@@ -68,12 +69,14 @@ def test_a_run_that_is_blocked_has_not_started_and_can_still_be_edited() -> None
 
 
 def test_a_run_whose_plan_has_just_come_has_released_nothing() -> None:
-    decision = Decision(Phase.STARTING, Wanted(config=True, plan=True), plan=plan_message(100).plan)
+    decision = Decision(
+        Phase.STARTING, Wanted(config=True, plan=True), plan=SYNTH.plan(run(), plan_message(100))
+    )
     assert condition(after(decision=decision, endpoints=()), "ServersReady")[1] == "NotStarted"
 
 
 def test_the_plans_lists_get_the_names_of_the_datasets() -> None:
-    decision = replace(GENERATING, plan=plan_message(100).plan)
+    decision = replace(GENERATING, plan=SYNTH.plan(run(), plan_message(100)))
     status = after(decision=decision)
     assert status.plan is not None
     assert [(item.name, item.total) for item in status.plan.datasets] == [("B1_glaive", 100)]
@@ -126,7 +129,7 @@ def test_the_workers_last_words_count_more_than_its_last_answer() -> None:
 
 
 def completed(status: SynthRunStatus, *, cap_reached: bool = False) -> SynthRunStatus:
-    finish = finish_message(100, cap_reached=cap_reached).finish
+    finish = SYNTH.finished(run(status), finish_message(100, cap_reached=cap_reached))
     return after(status, decision=Decision(Phase.SUCCEEDED, completed=finish), endpoints=(), seconds=60)
 
 

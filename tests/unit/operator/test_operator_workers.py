@@ -11,11 +11,11 @@ from draftmill_operator.decide.removals import unwanted_jobs
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.types import JobState, Observed, Problem
-from draftmill_operator.render.jobs import workers_hash
 from tests.support.played import finish_message
 from tests.unit.operator.builders import (
     READY,
     START,
+    SYNTH,
     doing,
     ended_pod,
     job,
@@ -77,7 +77,7 @@ class TestWorkers:
 
 
 class TestRestart:
-    OLD = workers_hash(spec())
+    OLD = SYNTH.workers_hash(spec())
 
     def restarted(self, seen: Observed, **parts: Any) -> Situation:
         record = Attempts(worker=0, count=4, without_progress=3, last_failed_attempt=3, succeeded=False)

@@ -93,7 +93,10 @@ class Extraction(ApiModel):
         description="GPUs of the extractor itself with backend Transformers; 0 computes on CPU, in float32.",
     )
     pod: PodOverrides | None = Field(
-        default=None, description="Overrides of the job pods: plan, extractor and finish."
+        default=None,
+        description="Overrides of the job pods: plan, extractor and finish. Where a server stands in the "
+        "extractor's pod, that is placed by server.pod: of these it takes labels, annotations, volumes and "
+        "imagePullSecrets, and what concerns the extractor's container.",
     )
 
 
@@ -206,7 +209,7 @@ class ExtractRunSpec(RunSpec):
         ge=1,
         le=100_000_000,
         description="Most tokens on their way through a server and its staging folder at once; the folder's "
-        "size follows from it. One row that is longer goes alone.",
+        "size limit follows from it when a pod starts. One row that is longer goes alone.",
         json_schema_extra=says("inFlightTokens is a number of tokens above zero"),
     )
     retries: int = Field(

@@ -82,12 +82,60 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
 )
 """Every field of `SynthRunSpec`."""
 
+_STORE_AGAIN: Final = "delete the run and create it again: it goes on from the states on disk"
+_STORE_ANEW: Final = (
+    "create another run with an output.path of its own, for a store holds states that were made in one way"
+)
+
+EXTRACT_RUN: Final[tuple[Field, ...]] = (
+    Field("from", Change.REFUSED, _STORE_ANEW),
+    Field("model", Change.REFUSED, _STORE_ANEW),
+    Field("storage", Change.REFUSED, _STORE_AGAIN),
+    Field("backend", Change.REFUSED, _STORE_ANEW),
+    Field("server.replicas", Change.RESTART_JOB),
+    Field("server.keepAfterSuccess", Change.LIVE),
+    Field("server.keepAfterFailure", Change.LIVE),
+    Field("server.engine", Change.REFUSED, _STORE_ANEW),
+    Field("server.image", Change.RESTART_JOB),
+    Field("server.gpus", Change.RESTART_JOB),
+    Field("server.gpuProducts", Change.RESTART_JOB),
+    Field("server.tensorParallelSize", Change.RESTART_JOB),
+    Field("server.contextLength", Change.REFUSED, _STORE_AGAIN),
+    Field("server.memFractionStatic", Change.RESTART_JOB),
+    Field("server.kvCacheDtype", Change.REFUSED, _STORE_ANEW),
+    Field("server.hierarchicalCacheGiBPerRank", Change.RESTART_JOB),
+    Field("server.startupTimeout", Change.RESTART_JOB),
+    Field("server.sharedMemory", Change.RESTART_JOB),
+    Field("server.extraArgs", Change.RESTART_JOB),
+    Field("server.extraResources", Change.RESTART_JOB),
+    Field("server.resourceClaims", Change.RESTART_JOB),
+    Field("server.pod", Change.RESTART_JOB),
+    Field("endpoints", Change.LIVE),
+    Field("staging", Change.REFUSED, _STORE_AGAIN),
+    Field("layers", Change.REFUSED, _STORE_ANEW),
+    Field("dtype", Change.REFUSED, _STORE_ANEW),
+    Field("maxRowTokens", Change.REFUSED, _STORE_ANEW),
+    Field("onLongRow", Change.REFUSED, _STORE_ANEW),
+    Field("rowFilter", Change.REFUSED, _STORE_ANEW),
+    Field("maxRows", Change.REFUSED, _STORE_ANEW),
+    Field("shardSize", Change.REFUSED, _STORE_AGAIN),
+    Field("workers", Change.RESTART_JOB),
+    Field("inFlightTokens", Change.LIVE),
+    Field("retries", Change.LIVE),
+    Field("verify", Change.REFUSED, _STORE_AGAIN),
+    Field("extraction", Change.RESTART_JOB),
+    Field("output", Change.REFUSED, "create another run with that output.path"),
+    *LIFE,
+)
+"""Every field of `ExtractRunSpec`. Its servers are part of its workers' pods, and are restarted with them."""
+
 _INACTIVE: Final = "!has(self.status) || !has(self.status.startTime) || has(self.status.completionTime)"
 
 
 _NO_SWITCH: Final = Rule(
     f"{_INACTIVE} || has(self.spec.server) == has(oldSelf.spec.server)",
-    f"a run cannot be moved from server to endpoints or back while it is active; {_AGAIN}",
+    "a run cannot be moved from server to endpoints or back while it is active; delete the run and create it "
+    "again: it goes on from what is on disk",
 )
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from draftmill_api.base import ApiModel, Rule
 from draftmill_api.v1alpha1 import mutability
+from draftmill_api.v1alpha1.extractrun import ExtractRun
 from draftmill_api.v1alpha1.synthrun import SynthRun
 
 
@@ -79,4 +80,32 @@ SYNTH_RUN: Final = Resource(
     fields=mutability.SYNTH_RUN,
 )
 
-RESOURCES: Final = (SYNTH_RUN,)
+EXTRACT_RUN: Final = Resource(
+    model=ExtractRun,
+    plural="extractruns",
+    singular="extractrun",
+    short_names=("er",),
+    columns=(
+        Column("PHASE", ".status.phase", ColumnType.TEXT, "Where the run is."),
+        Column("ROWS", ".status.progress.rows", ColumnType.INTEGER, "Rows in the store."),
+        Column("TOTAL", ".status.progress.total", ColumnType.INTEGER, "Rows to store."),
+        Column("TOKENS", ".status.progress.tokens", ColumnType.INTEGER, "Tokens in the store."),
+        Column("SIZE", ".status.progress.size", ColumnType.TEXT, "Size of the store."),
+        Column("TOK/S", ".status.progress.tokensPerSecond", ColumnType.INTEGER, "Tokens stored per second."),
+        Column("ETA", ".status.progress.eta", ColumnType.TEXT, "Time to the end."),
+        Column("AGE", ".metadata.creationTimestamp", ColumnType.AGE, "Time since the run was created."),
+        Column(
+            "QUARANTINED",
+            ".status.progress.quarantined",
+            ColumnType.INTEGER,
+            "Rows whose states were refused for good.",
+            wide=True,
+        ),
+        Column("SERVERS", ".status.servers.summary", ColumnType.TEXT, "Ready and wanted servers.", wide=True),
+        Column("FROM", ".spec.from.synthRun.name", ColumnType.TEXT, "The earlier run.", wide=True),
+        Column("REASON", ".status.reason", ColumnType.TEXT, "Reason of the phase.", wide=True),
+    ),
+    fields=mutability.EXTRACT_RUN,
+)
+
+RESOURCES: Final = (SYNTH_RUN, EXTRACT_RUN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -39,6 +39,9 @@ class Attempts(ApiModel):
     )
     last_failure_time: Time | None = Field(default=None, description="When the last attempt failed.")
     last_failure: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
+    restarts: Count = Field(
+        default=0, description="Restarts of the worker in the pod of its last attempt that have been counted."
+    )
     succeeded: bool = Field(
         default=False, description="The worker ended with every row accounted for; what is left is to check."
     )
@@ -134,5 +137,5 @@ class RunStatus(ApiModel, Generic[PlanT, ProgressT, OutputT]):
     completion_time: Time | None = Field(default=None, description="When the run became Complete or Failed.")
 
 
-AnyStatus = RunStatus[ApiModel, ApiModel, Output]
+AnyStatus = RunStatus[Any, Any, Any]
 """The status of a run of some kind."""

@@ -22,6 +22,7 @@ class Phase(StrEnum):
     """Where a run is, for people; derived in every pass, never read by logic."""
 
     PENDING = "Pending"
+    WAITING_FOR_INPUT = "WaitingForInput"
     PLANNING = "Planning"
     STARTING = "Starting"
     RUNNING = "Running"
@@ -36,6 +37,7 @@ class Phase(StrEnum):
 class ConditionType(StrEnum):
     """Condition types; exactly one of COMPLETE and FAILED is ever set, once."""
 
+    INPUT_READY = "InputReady"
     PLANNED = "Planned"
     SERVERS_READY = "ServersReady"
     PROGRESSING = "Progressing"

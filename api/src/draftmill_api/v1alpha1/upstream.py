@@ -18,6 +18,7 @@ class RunRef(ApiModel):
 class FromSynthRun(ApiModel):
     """The input of an ExtractRun: exactly one of synthRun and path."""
 
+    CALLED = "run's from"
     EXACTLY_ONE_OF = ("synth_run", "path")
 
     synth_run: RunRef | None = Field(

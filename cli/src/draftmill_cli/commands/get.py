@@ -6,23 +6,38 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
+from draftmill_api.v1alpha1.resources import RESOURCES, Resource
 from draftmill_cli.cluster import connect
+from draftmill_cli.kinds import RunName
 
 
 def run(args: Namespace) -> int:
     """Prints the runs of one namespace or of all."""
     cluster = connect(args)
-    table = cluster.table(args.name, all_namespaces=args.all_namespaces and not args.name)
-    rows = rows_of(table, wide=args.output == "wide", with_namespace=args.all_namespaces)
-    if len(rows) == 1:
+    everywhere = args.all_namespaces and not args.name
+    wanted = [(each, None) for each in RESOURCES] if args.name is None else [_one(cluster.find(args.name))]
+    tables = [(each, cluster.table(each, name, all_namespaces=everywhere)) for each, name in wanted]
+    filled = [(resource, table) for resource, table in tables if table["rows"]]
+    if not filled:
         print("No runs found" + ("." if args.all_namespaces else f" in namespace {cluster.namespace}."))
-    else:
-        print("\n".join(aligned(rows)))
+    blocks = []
+    for resource, table in filled:
+        kind = resource.short_names[0] if len(filled) > 1 else ""
+        rows = rows_of(table, wide=args.output == "wide", with_namespace=args.all_namespaces, kind=kind)
+        blocks.append("\n".join(aligned(rows)))
+    print("\n\n".join(blocks), end="\n" if blocks else "")
     return 0
 
 
-def rows_of(table: dict[str, Any], *, wide: bool, with_namespace: bool) -> list[list[str]]:
-    """Header and rows of a Table; columns of a priority above 0 only when `wide`."""
+def _one(run: RunName) -> tuple[Resource, str | None]:
+    return run.resource, run.name
+
+
+def rows_of(table: dict[str, Any], *, wide: bool, with_namespace: bool, kind: str = "") -> list[list[str]]:
+    """Header and rows of a Table; columns of a priority above 0 only when `wide`.
+
+    With a kind's short name, runs are named as every command takes them: `er/k25`.
+    """
     shown = [
         (index, column["name"].upper())
         for index, column in enumerate(table["columnDefinitions"])
@@ -30,6 +45,8 @@ def rows_of(table: dict[str, Any], *, wide: bool, with_namespace: bool) -> list[
     ]
     rows = [[title for _, title in shown]]
     rows += [[_text(row["cells"][index]) for index, _ in shown] for row in table["rows"]]
+    if kind:
+        rows = [rows[0], *([f"{kind}/{row[0]}", *row[1:]] for row in rows[1:])]
     if with_namespace:
         namespaces = [row["object"]["metadata"]["namespace"] for row in table["rows"]]
         rows = [[first, *row] for first, row in zip(["NAMESPACE", *namespaces], rows, strict=True)]

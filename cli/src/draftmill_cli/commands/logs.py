@@ -13,7 +13,7 @@ from draftmill_cli.view import line
 def run(args: Namespace) -> int:
     """Prints the log of the run's youngest pod of a role."""
     cluster = connect(args)
-    state = cluster.run(args.name)
+    state = cluster.run(cluster.find(args.name))
     pod = cluster.newest_pod(state, args.of)
     if pod is None:
         raise CliError(f"{args.name} has no {args.of} pod now. {line(state)}")

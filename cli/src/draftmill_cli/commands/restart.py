@@ -14,14 +14,15 @@ from draftmill_cli.view import phase_of
 def run(args: Namespace) -> int:
     """Gives the run another `spec.restart`."""
     cluster = connect(args)
-    found = cluster.run(args.name)
+    name = cluster.find(args.name)
+    found = cluster.run(name)
     if found.status is not None and found.status.completion_time is not None:
         raise CliError(
             f"{args.name} is {phase_of(found)}: a Failed run is run again by `draftmill retry {args.name}`"
         )
-    cluster.change(args.name, {"restart": new_word(datetime.now(UTC))})
+    cluster.change(name, {"restart": new_word(datetime.now(UTC))})
     print(
-        f"The workers of SynthRun {cluster.namespace}/{args.name} start anew, and ask rows again that failed "
+        f"The workers of {cluster.title(name)} start anew, and try rows again that failed "
         "in a way that may pass."
     )
     return 0

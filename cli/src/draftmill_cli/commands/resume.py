@@ -6,22 +6,23 @@ from argparse import Namespace
 from datetime import UTC, datetime
 from typing import Any
 
-from draftmill_api.v1alpha1 import SynthRun
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_cli.cluster import connect
 from draftmill_cli.errors import CliError
+from draftmill_cli.kinds import AnyRun
 from draftmill_cli.view import phase_of
 
 
 def run(args: Namespace) -> int:
     """Takes back `spec.suspend`, or gives a paused run another `spec.resumeToken`."""
     cluster = connect(args)
-    cluster.change(args.name, change_for(cluster.run(args.name), datetime.now(UTC)))
-    print(f"SynthRun {cluster.namespace}/{args.name} goes on; `draftmill watch {args.name}` follows it.")
+    name = cluster.find(args.name)
+    cluster.change(name, change_for(cluster.run(name), datetime.now(UTC)))
+    print(f"{cluster.title(name)} goes on; `draftmill watch {args.name}` follows it.")
     return 0
 
 
-def change_for(run: SynthRun, now: datetime) -> dict[str, Any]:
+def change_for(run: AnyRun, now: datetime) -> dict[str, Any]:
     """The change of the spec that lets the run go on.
 
     Raises:

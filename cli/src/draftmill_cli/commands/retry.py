@@ -9,8 +9,9 @@ from typing import Any
 import yaml
 
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_cli.cluster import connect, parse_run
+from draftmill_cli.cluster import connect
 from draftmill_cli.errors import CliError
+from draftmill_cli.kinds import parse_run
 from draftmill_cli.view import phase_of
 
 _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
@@ -19,17 +20,18 @@ _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences", "final
 def run(args: Namespace) -> int:
     """Deletes and re-creates the run; if creating fails, its manifest is printed so that nothing is lost."""
     cluster = connect(args)
-    old = cluster.manifest(args.name)
+    name = cluster.find(args.name)
+    old = cluster.manifest(name)
     phase = phase_of(parse_run(old))
     if phase is not Phase.FAILED:
         raise CliError(f"{args.name} is {phase}: only a Failed run is retried")
     new = fresh(old)
     try:
-        cluster.replace(args.name, new, old["metadata"]["uid"])
+        cluster.replace(name, new, old["metadata"]["uid"])
     except CliError:
         print(f"# The run's manifest, for `kubectl apply -f`:\n{yaml.safe_dump(new)}", file=sys.stderr)
         raise
-    print(f"SynthRun {cluster.namespace}/{args.name} starts again; `draftmill watch {args.name}` follows it.")
+    print(f"{cluster.title(name)} starts again; `draftmill watch {args.name}` follows it.")
     return 0
 
 

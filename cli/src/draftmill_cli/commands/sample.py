@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.text import Text
 
 from draftmill_api.record import Record
+from draftmill_api.v1alpha1 import SynthRun
 from draftmill_cli.console import show
 from draftmill_cli.errors import CliError
 from draftmill_cli.records import record_files, spread
@@ -60,7 +61,10 @@ def _folder_of_run(args: Namespace) -> Path:
     from draftmill_cli.cluster import connect  # noqa: PLC0415
 
     cluster = connect(args)
-    spec = cluster.run(args.source).spec
+    run = cluster.run(cluster.find(args.source))
+    if not isinstance(run, SynthRun):
+        raise CliError(f"{args.source} is a {run.kind}; records are the output of a SynthRun")
+    spec = run.spec
     volume = spec.storage.data
     if volume.host_path:
         local: Path | None = Path(volume.host_path.path)

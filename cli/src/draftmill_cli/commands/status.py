@@ -12,5 +12,6 @@ from draftmill_cli.view import report
 
 def run(args: Namespace) -> int:
     """Prints the run's report once."""
-    show(report(connect(args).run(args.name), datetime.now(UTC)))
+    cluster = connect(args)
+    show(report(cluster.run(cluster.find(args.name)), datetime.now(UTC)))
     return 0

@@ -12,12 +12,10 @@ from draftmill_cli.view import phase_of
 def run(args: Namespace) -> int:
     """Sets `spec.suspend`."""
     cluster = connect(args)
-    found = cluster.run(args.name)
+    name = cluster.find(args.name)
+    found = cluster.run(name)
     if found.status is not None and found.status.completion_time is not None:
         raise CliError(f"{args.name} is {phase_of(found)}: it holds nothing that could be given back")
-    cluster.change(args.name, {"suspend": True})
-    print(
-        f"SynthRun {cluster.namespace}/{args.name} stops; `draftmill resume {args.name}` lets it go on "
-        "from the records on disk."
-    )
+    cluster.change(name, {"suspend": True})
+    print(f"{cluster.title(name)} stops; `draftmill resume {args.name}` lets it go on from what is on disk.")
     return 0

@@ -8,7 +8,6 @@ from typing import Final
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.v1alpha1.runstatus import Attempts
-from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import (
     JobState,
@@ -51,7 +50,7 @@ def end_of(job: ObservedJob) -> End | None:
     if job.state is JobState.SUCCEEDED:
         return Succeeded()
     if job.live_pods:
-        return None
+        return next((end for pod in job.live_pods if (end := _refusal_in_place(pod)) is not None), None)
     if job.deleting:
         return Lost("its Job was deleted", counts=False)
     if job.youngest_pod is not None:
@@ -61,17 +60,50 @@ def end_of(job: ObservedJob) -> End | None:
     return None
 
 
+@dataclass(frozen=True)
+class Restarted:
+    """The kubelet started the worker again in its pod: no attempt is lost, but it may be in vain."""
+
+    times: int
+    """How often in all, in this pod."""
+    last: Lost
+
+
+def restarted(attempts: Attempts, job: ObservedJob) -> Restarted | None:
+    """Restarts in the attempt's living pod that are not recorded yet."""
+    pod = job.youngest_pod
+    if pod is None or pod.ended or pod.restarts <= attempts.restarts:
+        return None
+    end = pod.last_end
+    text = end.describe() if end is not None else "it ended without a word"
+    return Restarted(pod.restarts, Lost(text, counts=end is None or end.exit_code != ExitCode.INTERRUPTED))
+
+
 def record_failure(attempts: Attempts, attempt: int, end: Lost, accounted: int, now: datetime) -> Attempts:
-    """The record after a lost attempt: rows gained since the last failure set the count back."""
+    """The record after a lost attempt."""
+    return _with_failure(attempts, end, accounted).model_copy(
+        update={
+            "count": max(attempts.count, attempt),
+            "last_failed_attempt": attempt,
+            "last_failure_time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "restarts": 0,
+        }
+    )
+
+
+def record_restart(attempts: Attempts, restart: Restarted, accounted: int) -> Attempts:
+    """The record after restarts in place, which are no attempts, but are as good as one when in vain."""
+    return _with_failure(attempts, restart.last, accounted).model_copy(update={"restarts": restart.times})
+
+
+def _with_failure(attempts: Attempts, end: Lost, accounted: int) -> Attempts:
+    """Rows gained since the last failure set the count back."""
     gained = accounted > attempts.done_at_last_failure
     before = 0 if gained else attempts.without_progress
     return attempts.model_copy(
         update={
-            "count": max(attempts.count, attempt),
             "without_progress": before + (1 if end.counts and not gained else 0),
             "done_at_last_failure": max(accounted, attempts.done_at_last_failure),
-            "last_failed_attempt": attempt,
-            "last_failure_time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "last_failure": end.text[:1024],
         }
     )
@@ -90,9 +122,10 @@ def remaining_delay(attempts: Attempts, now: datetime) -> float:
     return max(0.0, (start - now).total_seconds())
 
 
-def accounted_rows(progress: RunProgress | None) -> int:
-    """Rows that need no further answer."""
-    return progress.done + progress.errors if progress is not None else 0
+def _refusal_in_place(pod: ObservedPod) -> Refused | None:
+    """The kubelet starts a worker beside a server again whatever its code was; this one is final."""
+    end = pod.termination or pod.last_end
+    return Refused(refusal(end)) if end is not None and end.exit_code == ExitCode.CONFIGURATION else None
 
 
 def _end_of_pod(pod: ObservedPod) -> End:

@@ -10,8 +10,8 @@ from typing import Any
 
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_api.v1alpha1.synthrun import SynthRunSpec
 from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.kinds.base import AnyKind, AnyRun
 from draftmill_operator.observe.types import Problem
 
 HOST_PATH_NOT_ALLOWED = "HostPathNotAllowed"
@@ -24,20 +24,22 @@ def host_path_refused(situation: Situation) -> Decision | None:
     """
     if situation.run.status.plan is not None:
         return None
-    for field, path in host_paths(situation.run.spec):
+    for field, path in host_paths(situation.kind, situation.run):
         if not is_allowed(path, situation.host_path_prefixes):
             return Decision(Phase.PENDING, problem=_problem(field, path, situation.host_path_prefixes))
     return None
 
 
-def host_paths(spec: SynthRunSpec) -> Iterator[tuple[str, str]]:
-    """Every hostPath of the spec with the field that names it."""
-    for name, volume in (("models", spec.storage.models), ("data", spec.storage.data)):
+def host_paths(kind: AnyKind, run: AnyRun) -> Iterator[tuple[str, str]]:
+    """Every hostPath of the run, be it inherited, with the field that names it."""
+    storage, bound = kind.storage(run), kind.input(run)
+    volumes = [("storage.models", storage.models), ("storage.data", storage.data)]
+    volumes += [("status.input.volume", bound.volume)] if bound is not None else []
+    for name, volume in volumes:
         if volume.host_path is not None:
-            yield f"storage.{name}", volume.host_path.path
-    if spec.server is not None:
-        yield from _of_pod("server.pod", spec.server.pod)
-    yield from _of_pod("generation.pod", spec.generation.pod)
+            yield name, volume.host_path.path
+    for field, overrides in kind.overrides(run.spec):
+        yield from _of_pod(field, overrides)
 
 
 def is_allowed(path: str, prefixes: tuple[str, ...]) -> bool:

@@ -71,9 +71,9 @@ def left(clock: RunClock, hand: ClockHand, deadline: str | None, now: datetime) 
 
 
 def _is_placed(situation: Situation) -> bool:
-    """A server has its node; with given endpoints, a worker has."""
+    """A server has its node; where no servers stand apart, a worker has."""
     seen = situation.seen
-    if situation.spec.server is not None:
+    if situation.serving.apart is not None:
         pods = seen.servers.pods
     else:
         pods = tuple(pod for job in seen.workers for pod in job.pods)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from draftmill_api.base import seconds
+from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase
-from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.pods import parse_time
 
@@ -18,9 +18,9 @@ def ended(situation: Situation) -> Decision | None:
     if condition is None:
         return None
     good = condition.type == ConditionType.COMPLETE
-    keep = None
-    if spec.server is not None:
-        keep = spec.server.keep_after_success if good else spec.server.keep_after_failure
+    server, keep = situation.serving.apart, None
+    if server is not None:
+        keep = server.keep_after_success if good else server.keep_after_failure
     keeping, going = _left(situation, keep), _left(situation, spec.ttl_after_finished)
     return Decision(
         Phase.SUCCEEDED if good else Phase.FAILED,
@@ -30,7 +30,7 @@ def ended(situation: Situation) -> Decision | None:
     )
 
 
-def terminal_condition(status: SynthRunStatus) -> Condition | None:
+def terminal_condition(status: AnyStatus) -> Condition | None:
     """Complete or Failed, if one of them is set."""
     return next(
         (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from draftmill_api.v1alpha1.runstatus import Attempts, ExcludedNode, Pause, RunClock
-from draftmill_api.v1alpha1.synthrun import SynthRunStatus
+from draftmill_api.v1alpha1.runstatus import AnyStatus, Attempts, ExcludedNode, Pause, RunClock
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Facts:
     """Of workers that there were before there were fewer: a number is never used for two attempts."""
 
     @classmethod
-    def of(cls, status: SynthRunStatus) -> Facts:
+    def of(cls, status: AnyStatus) -> Facts:
         """What the status has."""
         return cls(
             attempts=tuple(status.attempts),

@@ -15,17 +15,16 @@ def finishing(situation: Situation) -> Decision | None:
     """After the workers' success only the finish is left; GPUs are freed before it, unless they are kept."""
     if not all(worker.record.succeeded for worker in situation.workers):
         return None
-    server, servers = situation.spec.server, situation.seen.servers
+    server, servers = situation.serving.apart, situation.seen.servers
     keep = server is not None and server.keep_after_success is not None
     if servers.exists and not servers.deleting and not keep:
         return Decision(Phase.FINISHING, Wanted(config=True))
     wanted = Wanted(config=True, finish=True, keep_servers=keep)
-    return Step(Role.FINISH, Phase.FINISHING, FINISH_FAILED, wanted).judge(
-        situation.seen.finish, lambda message: _finished(message, keep)
-    )
 
+    def finished(message: TerminationMessage) -> Decision | None:
+        result = situation.kind.finished(situation.run, message)
+        if result is None:
+            return None
+        return Decision(Phase.SUCCEEDED, Wanted(keep_servers=keep), completed=result)
 
-def _finished(message: TerminationMessage, keep: bool) -> Decision | None:
-    if message.finish is None:
-        return None
-    return Decision(Phase.SUCCEEDED, Wanted(keep_servers=keep), completed=message.finish)
+    return Step(Role.FINISH, Phase.FINISHING, FINISH_FAILED, wanted).judge(situation.seen.finish, finished)

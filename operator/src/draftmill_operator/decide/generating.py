@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from draftmill_api.base import ApiModel
 from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.v1alpha1.runstatus import Attempts
-from draftmill_api.v1alpha1.status import Phase, RunProgress
+from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.attempts import (
     Lost,
     Refused,
     Succeeded,
-    accounted_rows,
     end_of,
     record_failure,
+    record_restart,
+    restarted,
 )
 from draftmill_operator.decide.nodes import servers_held
 from draftmill_operator.decide.paused import paused
@@ -39,24 +41,19 @@ LOOK_AGAIN = 15.0
 
 
 def attempt_over(situation: Situation) -> Decision | None:
-    """Attempts that ended and are not recorded yet are recorded: as success, as failure, or as the end."""
-    records: list[Attempts] = []
-    failure: Problem | None = None
+    """Attempts that ended and are not recorded yet are recorded: as success, as failure, or as the end.
+
+    So are restarts of a worker in its pod: they cost no attempt, but without progress they count as failures.
+    """
+    news: list[_News] = []
     for worker in situation.workers:
-        job = _unrecorded(worker)
-        end = end_of(job) if job is not None else None
-        if job is None or end is None:
-            continue
-        if isinstance(end, Refused):
-            return Decision(Phase.FAILED, failed=end.problem)
-        if isinstance(end, Succeeded):
-            records.append(worker.record.model_copy(update={"succeeded": True, "count": job.attempt}))
-        else:
-            records.append(_lost(situation, worker, job, end))
-            failure = named(situation, worker, f"attempt {job.attempt} failed: {end.text}")
-    if not records:
+        heard = _news(situation, worker)
+        if isinstance(heard, Refused):
+            return Decision(Phase.FAILED, failed=heard.problem)
+        news += [heard] if heard is not None else []
+    if not news:
         return None
-    facts = situation.facts.with_attempts(*records)
+    facts = situation.facts.with_attempts(*(one.record for one in news))
     spent = max(facts.attempts, key=lambda record: record.without_progress)
     if spent.without_progress > situation.spec.backoff_limit:
         text = (
@@ -65,12 +62,12 @@ def attempt_over(situation: Situation) -> Decision | None:
         )
         return Decision(Phase.FAILED, facts=facts, failed=Problem(BACKOFF_LIMIT_EXCEEDED, text))
     all_done = all(record.succeeded for record in facts.attempts)
-    recorded = {record.worker for record in records}
-    going_on = {index: number for index, number in _living(situation).items() if index not in recorded}
+    over = {one.record.worker for one in news if not one.goes_on}
+    going_on = {index: number for index, number in _living(situation).items() if index not in over}
     return Decision(
         Phase.FINISHING if all_done else _phase(situation),
         _wanted(situation, going_on),
-        problem=failure,
+        problem=next((one.failure for one in reversed(news) if one.failure is not None), None),
         facts=facts,
         requeue_after=0,
     )
@@ -99,6 +96,36 @@ def generating(situation: Situation) -> Decision | None:
     )
 
 
+@dataclass(frozen=True)
+class _News:
+    """What became of a worker."""
+
+    record: Attempts
+    goes_on: bool
+    """Its attempt still runs."""
+    failure: Problem | None = None
+
+
+def _news(situation: Situation, worker: Worker) -> _News | Refused | None:
+    job = _unrecorded(worker)
+    if job is None:
+        return None
+    end = end_of(job)
+    if isinstance(end, Refused):
+        return end
+    if isinstance(end, Succeeded):
+        return _News(
+            worker.record.model_copy(update={"succeeded": True, "count": job.attempt}), goes_on=False
+        )
+    accounted = _accounted(situation, worker, job)
+    if isinstance(end, Lost):
+        record = record_failure(worker.record, job.attempt, end, accounted, situation.now)
+        failure = named(situation, worker, f"attempt {job.attempt} failed: {end.text}")
+        return _News(record, goes_on=False, failure=failure)
+    again = restarted(worker.record, job)
+    return _News(record_restart(worker.record, again, accounted), goes_on=True) if again is not None else None
+
+
 def _unrecorded(worker: Worker) -> ObservedJob | None:
     """The youngest attempt, unless its end is recorded."""
     job, record = worker.job, worker.record
@@ -119,24 +146,26 @@ def _living(situation: Situation) -> dict[int, int]:
 def _wanted(situation: Situation, workers: Mapping[int, int]) -> Wanted:
     return Wanted(
         config=True,
-        servers=situation.spec.server is not None,
+        servers=situation.serving.apart is not None,
         replicas=servers_held(situation),
         workers=workers,
     )
 
 
-def _lost(situation: Situation, worker: Worker, job: ObservedJob, end: Lost) -> Attempts:
-    accounted = accounted_rows(_best_known(situation, worker, job))
-    return record_failure(worker.record, job.attempt, end, accounted, situation.now)
+def _accounted(situation: Situation, worker: Worker, job: ObservedJob) -> int:
+    """Rows of the worker that need no further work, as far as is known."""
+    known = _best_known(situation, worker, job)
+    return situation.kind.tally.accounted(known) if known is not None else 0
 
 
-def _best_known(situation: Situation, worker: Worker, job: ObservedJob) -> RunProgress | None:
+def _best_known(situation: Situation, worker: Worker, job: ObservedJob) -> ApiModel | None:
     """The newest count of a worker there is: its last words, its last answer, or what status has of it."""
+    tally = situation.kind.tally
     if job.message is not None and job.message.worker is not None:
-        return job.message.worker.progress
+        return tally.of_result(job.message.worker)
     answer = situation.progress.get(worker.index)
     if answer is not None:
-        return answer.progress
+        return tally.of_answer(answer)
     return situation.run.status.progress if len(situation.workers) == 1 else None
 
 
@@ -146,7 +175,7 @@ def _problem(situation: Situation) -> Problem | None:
     for worker in living:
         if worker.living is not None and worker.living.current_problem is not None:
             return worker.living.current_problem
-    if living and not situation.endpoints:
+    if living and situation.lacks_servers:
         return server_problem(situation) or Problem(
             SERVERS_NOT_READY, "no server is ready; the worker waits for one"
         )

@@ -49,9 +49,10 @@ def next_try(situation: Situation, facts: Facts) -> float | None:
 def servers_held(situation: Situation) -> int | None:
     """So many servers and no more, while a node refuses further ones and others are at work."""
     refusing = set(_refusing(situation)) - {node.name for node in situation.facts.excluded_nodes}
-    if not refusing or not situation.endpoints or situation.spec.server is None:
+    server = situation.serving.apart
+    if not refusing or not situation.endpoints or server is None:
         return None
-    return min(len(situation.endpoints), situation.spec.server.replicas)
+    return min(len(situation.endpoints), server.replicas)
 
 
 def rejection_problem(situation: Situation) -> Problem | None:

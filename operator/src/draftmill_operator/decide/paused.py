@@ -10,6 +10,7 @@ from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.v1alpha1.runstatus import Pause
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.types import Decision, Situation, Wanted
+from draftmill_operator.kinds.base import PausePolicy
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import Problem
 
@@ -19,10 +20,10 @@ _FREED = "; its workers and servers were removed meanwhile"
 
 def paused_without_servers(situation: Situation) -> Decision | None:
     """A paused run whose servers were freed waits for a higher policy or another resumeToken."""
-    pause = situation.facts.pause
-    if pause is None or not pause.freed:
+    pause, policy = situation.facts.pause, situation.kind.pause_policy(situation.spec)
+    if pause is None or policy is None or not pause.freed:
         return None
-    if _may_go_on(situation, pause):
+    if _may_go_on(situation, pause, policy):
         facts = replace(situation.facts, pause=None)
         return Decision(Phase.STARTING, Wanted(config=True), facts=facts, requeue_after=0)
     return Decision(Phase.PAUSED, Wanted(config=True), problem=problem_of(pause))
@@ -30,12 +31,11 @@ def paused_without_servers(situation: Situation) -> Decision | None:
 
 def paused(situation: Situation, wanted: Wanted) -> Decision | None:
     """All workers that have work left say that they have paused; `wanted` is what they and servers are."""
-    answers = _answers(situation)
-    if not answers or any(answer.state is not WorkerState.PAUSED for answer in answers):
+    answers, policy = _answers(situation), situation.kind.pause_policy(situation.spec)
+    if policy is None or not answers or any(answer.state is not WorkerState.PAUSED for answer in answers):
         return None
     pause = situation.facts.pause or _pause(situation, answers)
-    free_after = situation.spec.generation.on_pause.free_servers_after
-    over = parse_time(pause.since) + timedelta(seconds=seconds(free_after))
+    over = parse_time(pause.since) + timedelta(seconds=seconds(policy.free_servers_after))
     wait = (over - situation.now).total_seconds()
     if wait > 0:
         facts = replace(situation.facts, pause=pause)
@@ -69,7 +69,5 @@ def _pause(situation: Situation, answers: list[Progress]) -> Pause:
     )
 
 
-def _may_go_on(situation: Situation, pause: Pause) -> bool:
-    policy = situation.spec.generation.error_policy
-    raised = pause.recent_errors * 100 <= policy.pause_percent * policy.window
-    return raised or (situation.spec.resume_token or "") != pause.resume_token
+def _may_go_on(situation: Situation, pause: Pause, policy: PausePolicy) -> bool:
+    return policy.allows(pause.recent_errors) or (situation.spec.resume_token or "") != pause.resume_token

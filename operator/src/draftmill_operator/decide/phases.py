@@ -18,9 +18,11 @@ from draftmill_operator.decide.paused import paused_without_servers
 from draftmill_operator.decide.planning import planning
 from draftmill_operator.decide.suspended import suspended
 from draftmill_operator.decide.types import Rule
+from draftmill_operator.decide.waiting import input_missing
 
 MEANING: Final[Mapping[Phase, str]] = {
     Phase.PENDING: "Nothing is started: an administrator has to allow something; the message says what.",
+    Phase.WAITING_FOR_INPUT: "The run that it takes its input from is not Complete. Nothing is held.",
     Phase.PLANNING: "The plan's Job looks at model, prompts and volumes. No GPU is held.",
     Phase.STARTING: "Servers load the model, or the first workers prove on them that token ids are exact.",
     Phase.RUNNING: "Workers ask the rows that have no record yet. A lost worker or server does not end it.",
@@ -35,11 +37,20 @@ MEANING: Final[Mapping[Phase, str]] = {
 FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
     None: {
         Phase.PENDING: (host_path_refused,),
-        Phase.PLANNING: (planning,),
+        Phase.WAITING_FOR_INPUT: (input_missing,),
+        Phase.PLANNING: (input_missing, planning),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
     },
+    Phase.WAITING_FOR_INPUT: {
+        Phase.PENDING: (host_path_refused,),
+        Phase.PLANNING: (input_missing, planning),
+        Phase.SUSPENDING: (suspended,),
+        Phase.SUSPENDED: (suspended,),
+        Phase.FAILED: (deadline_passed,),
+    },
     Phase.PENDING: {
+        Phase.WAITING_FOR_INPUT: (input_missing,),
         Phase.PLANNING: (planning,),
         Phase.STARTING: (planning,),
         Phase.SUSPENDING: (suspended,),
@@ -79,7 +90,8 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
     },
     Phase.SUSPENDING: {
         Phase.PENDING: (host_path_refused,),
-        Phase.PLANNING: (planning,),
+        Phase.WAITING_FOR_INPUT: (input_missing,),
+        Phase.PLANNING: (input_missing, planning),
         Phase.STARTING: (paused_without_servers, attempt_over, generating),
         Phase.RUNNING: (attempt_over, generating),
         Phase.PAUSED: (paused_without_servers, generating),
@@ -90,7 +102,8 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
     },
     Phase.SUSPENDED: {
         Phase.PENDING: (host_path_refused,),
-        Phase.PLANNING: (planning,),
+        Phase.WAITING_FOR_INPUT: (input_missing,),
+        Phase.PLANNING: (input_missing, planning),
         Phase.STARTING: (planning, paused_without_servers, generating),
         Phase.RUNNING: (attempt_over, generating),
         Phase.PAUSED: (paused_without_servers,),

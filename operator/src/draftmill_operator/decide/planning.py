@@ -16,10 +16,11 @@ def planning(situation: Situation) -> Decision | None:
     """Until the plan is recorded, the plan's Job is all there is."""
     if situation.run.status.plan is not None:
         return None
-    return _STEP.judge(situation.seen.plan, _planned)
 
+    def planned(message: TerminationMessage) -> Decision | None:
+        plan = situation.kind.plan(situation.run, message)
+        if plan is None:
+            return None
+        return Decision(Phase.STARTING, _STEP.wanted, plan=plan, requeue_after=0)
 
-def _planned(message: TerminationMessage) -> Decision | None:
-    if message.plan is None:
-        return None
-    return Decision(Phase.STARTING, _STEP.wanted, plan=message.plan, requeue_after=0)
+    return _STEP.judge(situation.seen.plan, planned)

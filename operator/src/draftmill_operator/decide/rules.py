@@ -14,11 +14,13 @@ from draftmill_operator.decide.paused import paused_without_servers
 from draftmill_operator.decide.planning import planning
 from draftmill_operator.decide.suspended import suspended
 from draftmill_operator.decide.types import Decision, Rule, Situation
+from draftmill_operator.decide.waiting import input_missing
 
 RULES: tuple[Rule, ...] = (
     ended,
     suspended,
     deadline_passed,
+    input_missing,
     host_path_refused,
     planning,
     finishing,
@@ -65,5 +67,5 @@ def deciding(situation: Situation) -> tuple[Rule, Decision]:
 
 def _keeps(situation: Situation) -> bool:
     """Whether servers outlive the run's failure."""
-    server = situation.spec.server
+    server = situation.serving.apart
     return server is not None and server.keep_after_failure is not None

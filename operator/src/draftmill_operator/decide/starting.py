@@ -29,11 +29,14 @@ class Start:
 
 
 def start(situation: Situation) -> Start:
-    """A new attempt starts when a server answers, its delay is over, and nothing can still write its rows."""
+    """A new attempt starts when servers answer, its delay is over, and nothing can still write its rows.
+
+    Servers that are not apart from the workers are not waited for.
+    """
     missing = [worker for worker in situation.workers if worker.is_missing]
     if not missing:
         return Start()
-    if not situation.endpoints:
+    if situation.lacks_servers:
         return Start(problem=server_problem(situation) or _no_server(situation))
     numbers: dict[int, int] = {}
     problem, wait = None, None

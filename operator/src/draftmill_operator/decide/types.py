@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from draftmill_api.progress import FinishResult, PlanResult, Progress
+from draftmill_api.base import ApiModel
+from draftmill_api.progress import Progress
+from draftmill_api.v1alpha1.lifecycle import RunSpec
 from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.decide.facts import Facts
+from draftmill_operator.kinds.base import AnyKind, AnyRun, Finished, Serving
 from draftmill_operator.observe.types import Observed, ObservedJob, Problem
-from draftmill_operator.render.jobs import workers_hash
-from draftmill_operator.run import Role, Run
+from draftmill_operator.run import Role
 
 
 @dataclass(frozen=True)
@@ -55,24 +57,36 @@ class Worker:
 class Situation:
     """Everything that a decision depends on."""
 
-    run: Run
+    kind: AnyKind
+    run: AnyRun
     seen: Observed
     endpoints: tuple[Endpoint, ...]
-    """Servers that answer now: Ready pods of the current template, or those that the spec names."""
+    """Where workers find servers now: Ready pods of the current template, those that the spec names, or the
+    one in their own pod."""
     host_path_prefixes: tuple[str, ...]
     now: datetime
 
     @property
-    def spec(self) -> SynthRunSpec:
+    def spec(self) -> RunSpec:
         """What the run shall do."""
         return self.run.spec
+
+    @cached_property
+    def serving(self) -> Serving:
+        """Which servers the workers ask."""
+        return self.kind.serving(self.spec)
+
+    @property
+    def lacks_servers(self) -> bool:
+        """Whether there should be servers apart from the workers, and none answers."""
+        return self.serving.apart is not None and not self.endpoints
 
     @cached_property
     def facts(self) -> Facts:
         """What is recorded, brought to the workers that the spec wants now."""
         spec, seen = self.spec, {job.worker: job.attempt for job in self.seen.workers}
         return Facts.of(self.run.status).for_workers(
-            spec.generation.workers, workers_hash(spec), spec.restart or "", seen
+            self.kind.workers(spec), self.kind.workers_hash(spec), spec.restart or "", seen
         )
 
     @cached_property
@@ -138,9 +152,11 @@ class Decision:
     """What deserves a look though the run goes on."""
     facts: Facts | None = None
     """New facts to record."""
-    plan: PlanResult | None = None
+    bound: RunInput | None = None
+    """The input to record: what an earlier run published."""
+    plan: ApiModel | None = None
     """A plan to record."""
-    completed: FinishResult | None = None
+    completed: Finished | None = None
     """The run's result: it is Complete."""
     failed: Problem | None = None
     """The run is Failed for good."""

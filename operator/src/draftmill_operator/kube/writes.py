@@ -99,7 +99,7 @@ class Kube:
 
     async def write_status(self, run: RunIdentity, status: Json) -> Json | None:
         """Replace the run's status; None if this run is gone, or another one has its name."""
-        resource = RESOURCES[Kind.RUN]
+        resource = RESOURCES[Kind(run.key.kind)]
         try:
             return await self.client.request(
                 "PATCH",

@@ -14,17 +14,17 @@ from draftmill_operator.observe.types import ObservedPod, Problem, Termination
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
 CRASH_LOOP = "CrashLoopBackOff"
-SERVER_CRASHED = "ServerCrashed"
+CRASHED = {api_names.SERVER_CONTAINER: "ServerCrashed", api_names.JOB_CONTAINER: "WorkerCrashed"}
 """The container ended and was started again at once."""
 _RESTARTS_IN_LOOP = 2
 """The kubelet delays every restart but the first, and then says CrashLoopBackOff until it starts the next."""
 
 
 def observe_pod(raw: dict[str, Any]) -> ObservedPod:
-    """One pod from its JSON; only its own container counts, not one that the cluster injected."""
+    """One pod from its JSON; only what was rendered counts, not a container that the cluster injected."""
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations = metadata.get("annotations") or {}
-    container = _own_container(metadata, status)
+    container, first = _own_container(metadata, status), _rendered_init_containers(status)
     state = container.get("state") or {}
     running = state.get("running") or {}
     ended = status.get("phase") in _ENDED_PHASES
@@ -37,11 +37,11 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
         ready=not ended and _condition(status, "Ready").get("status") == "True",
         deleting="deletionTimestamp" in metadata,
         disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
-        started=bool("running" in state or "terminated" in state or container.get("lastState")),
+        started=any(_has_run(each) for each in (container, *first)),
         running_since=parse_time(running["startedAt"]) if "startedAt" in running else None,
         template_hash=annotations.get(api_names.ANNOTATION_TEMPLATE_HASH, ""),
         config_hash=annotations.get(api_names.ANNOTATION_CONFIG_HASH, ""),
-        problem=_problem(status, container),
+        problem=_problem(status, (*first, container)),
         termination=_termination(state.get("terminated")),
         node=(raw.get("spec") or {}).get("nodeName", ""),
         rejected=_is_rejected(status),
@@ -49,6 +49,11 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
             _condition(status, "ContainersReady").get("status") == "True"
             and _condition(status, "Ready").get("status") == "False"
         ),
+        server_ready=any(
+            each["name"] == api_names.SERVER_CONTAINER and each.get("started", False) for each in first
+        ),
+        restarts=container.get("restartCount", 0),
+        last_end=_termination((container.get("lastState") or {}).get("terminated")),
         removal_due=parse_time(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
     )
 
@@ -63,6 +68,17 @@ def _own_container(metadata: dict[str, Any], status: dict[str, Any]) -> dict[str
     name = api_names.container_of((metadata.get("labels") or {}).get(api_names.LABEL_ROLE))
     containers = status.get("containerStatuses") or []
     return next((container for container in containers if container["name"] == name), {})
+
+
+def _rendered_init_containers(status: dict[str, Any]) -> list[dict[str, Any]]:
+    """The statuses of what starts before the pod's own container: its server, and what that needs."""
+    rendered = {api_names.INSTALLER_CONTAINER, api_names.SERVER_CONTAINER}
+    return [each for each in status.get("initContainerStatuses") or [] if each["name"] in rendered]
+
+
+def _has_run(container: dict[str, Any]) -> bool:
+    state = container.get("state") or {}
+    return bool("running" in state or "terminated" in state or container.get("lastState"))
 
 
 def _condition(status: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -81,12 +97,17 @@ def _is_rejected(status: dict[str, Any]) -> bool:
     )
 
 
-def _problem(status: dict[str, Any], container: dict[str, Any]) -> Problem | None:
+def _problem(status: dict[str, Any], containers: tuple[dict[str, Any], ...]) -> Problem | None:
+    """What is wrong with the pod, or with the first of its containers that is not well."""
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
         return Problem(scheduled.get("reason", "Unschedulable"), scheduled.get("message", ""))
     if status.get("phase") == "Failed" and status.get("reason"):
         return Problem(status["reason"], status.get("message", ""))
+    return next((found for each in containers if (found := _problem_of(each)) is not None), None)
+
+
+def _problem_of(container: dict[str, Any]) -> Problem | None:
     waiting = (container.get("state") or {}).get("waiting") or {}
     crash = _termination((container.get("lastState") or {}).get("terminated"))
     if crash is not None and not container.get("ready"):
@@ -103,7 +124,7 @@ def _crash_reason(crash: Termination, container: dict[str, Any]) -> str:
         return crash.reason
     waiting = (container.get("state") or {}).get("waiting") or {}
     in_loop = waiting.get("reason") == CRASH_LOOP or container.get("restartCount", 0) >= _RESTARTS_IN_LOOP
-    return CRASH_LOOP if in_loop else SERVER_CRASHED
+    return CRASH_LOOP if in_loop else CRASHED.get(container["name"], CRASH_LOOP)
 
 
 def _termination(terminated: dict[str, Any] | None) -> Termination | None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from draftmill_api import names as api_names
-from draftmill_operator.run import SYNTHRUN, RunKey
+from draftmill_operator.run import RunKey
 
 Object = dict[str, Any]
 
@@ -16,7 +16,8 @@ Object = dict[str, Any]
 class Kind(StrEnum):
     """Kinds of objects that are watched."""
 
-    RUN = "SynthRun"
+    SYNTH_RUN = "SynthRun"
+    EXTRACT_RUN = "ExtractRun"
     JOB = "Job"
     DEPLOYMENT = "Deployment"
     SERVICE = "Service"
@@ -24,7 +25,13 @@ class Kind(StrEnum):
     CONFIG_MAP = "ConfigMap"
 
 
+RUN_KINDS = (Kind.SYNTH_RUN, Kind.EXTRACT_RUN)
 CHILD_KINDS = (Kind.JOB, Kind.DEPLOYMENT, Kind.SERVICE, Kind.POD, Kind.CONFIG_MAP)
+
+_KINDS = {kind.value.lower(): kind for kind in RUN_KINDS}
+"""Run kinds by the value of a child's label."""
+_SOURCES = {"synthRun": Kind.SYNTH_RUN}
+"""Fields of `spec.from` and the kind of run that they name."""
 
 
 class Store:
@@ -34,6 +41,8 @@ class Store:
         self._objects: dict[Kind, dict[tuple[str, str], Object]] = {kind: {} for kind in Kind}
         self._by_run: dict[tuple[str, Kind], set[tuple[str, str]]] = defaultdict(set)
         self._bereft: set[str] = set()
+        self._waiting: dict[RunKey, set[RunKey]] = defaultdict(set)
+        """Runs that wait for another one, by that."""
 
     def put(self, kind: Kind, raw: Object) -> bool:
         """Take a version of an object; False if it is no newer than the known one."""
@@ -45,6 +54,9 @@ class Store:
             self._unlink(kind, known)
         self._objects[kind][where] = _slim(raw)
         self._by_run[run_uid(raw), kind].add(where)
+        awaited = awaited_run(kind, raw)
+        if awaited is not None:
+            self._waiting[awaited].add(_run_key(kind, raw))
         return True
 
     def remove(self, kind: Kind, raw: Object) -> bool:
@@ -66,7 +78,7 @@ class Store:
 
     def run(self, key: RunKey) -> Object | None:
         """The run of that name."""
-        return self._objects[Kind.RUN].get((key.namespace, key.name))
+        return self._objects[Kind(key.kind)].get((key.namespace, key.name))
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """An object by its name."""
@@ -81,15 +93,29 @@ class Store:
         """All objects of a kind."""
         return tuple(self._objects[kind].values())
 
-    def run_keys(self) -> list[RunKey]:
-        """All runs."""
-        return [RunKey(SYNTHRUN, namespace, name) for namespace, name in self._objects[Kind.RUN]]
+    def runs(self) -> Iterator[tuple[RunKey, Object]]:
+        """All runs of all kinds."""
+        for kind in RUN_KINDS:
+            for raw in self.all(kind):
+                yield _run_key(kind, raw), raw
+
+    def concerned(self, kind: Kind, raw: Object) -> tuple[RunKey | None, frozenset[RunKey]]:
+        """The run that an object is, or that it belongs to; and the runs that wait for it."""
+        if kind not in RUN_KINDS:
+            return run_of_child(raw), frozenset()
+        key = _run_key(kind, raw)
+        return key, frozenset(self._waiting.get(key, ()))
 
     def _unlink(self, kind: Kind, raw: Object) -> None:
         index = run_uid(raw), kind
         self._by_run[index].discard(_where(raw))
         if not self._by_run[index]:
             del self._by_run[index]
+        awaited = awaited_run(kind, raw)
+        if awaited is not None:
+            self._waiting[awaited].discard(_run_key(kind, raw))
+            if not self._waiting[awaited]:
+                del self._waiting[awaited]
 
 
 def run_uid(raw: Object) -> str:
@@ -99,10 +125,23 @@ def run_uid(raw: Object) -> str:
 
 
 def run_of_child(raw: Object) -> RunKey | None:
-    """The run that a child's annotation names."""
+    """The run that a child's annotation and label name."""
     metadata = raw["metadata"]
     name = (metadata.get("annotations") or {}).get(api_names.ANNOTATION_RUN_NAME)
-    return RunKey(SYNTHRUN, metadata["namespace"], name) if name else None
+    kind = _KINDS.get((metadata.get("labels") or {}).get(api_names.LABEL_KIND, ""))
+    return RunKey(kind.value, metadata["namespace"], name) if name and kind is not None else None
+
+
+def awaited_run(kind: Kind, raw: Object) -> RunKey | None:
+    """The earlier run whose output a run waits for, whether or not it can be parsed."""
+    status = raw.get("status") or {}
+    if kind not in RUN_KINDS or status.get("input") or status.get("completionTime"):
+        return None
+    source: dict[str, Any] = (raw.get("spec") or {}).get("from") or {}
+    for field, earlier in _SOURCES.items():
+        if field in source:
+            return RunKey(earlier.value, raw["metadata"]["namespace"], source[field]["name"])
+    return None
 
 
 def controller(raw: Object) -> Object | None:
@@ -115,6 +154,10 @@ def controller_uid(raw: Object) -> str | None:
     """The uid of the object's controlling owner."""
     owner = controller(raw)
     return owner["uid"] if owner is not None else None
+
+
+def _run_key(kind: Kind, raw: Object) -> RunKey:
+    return RunKey(kind.value, *_where(raw))
 
 
 def _where(raw: Object) -> tuple[str, str]:

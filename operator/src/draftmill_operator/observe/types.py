@@ -10,7 +10,9 @@ from enum import Enum, auto
 from draftmill_api.names import SERVER_PORT
 from draftmill_api.progress import Progress, TerminationMessage
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
+from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.run import RunKey
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class ObservedPod:
     disrupted: bool
     """Evicted, preempted or drained: no fault of the job."""
     started: bool
-    """Its container has run."""
+    """A container of it has run."""
     running_since: datetime | None
     """When the container that runs now was started."""
     template_hash: str
@@ -79,6 +81,12 @@ class ObservedPod:
     """Its containers were ready when the kubelet spoke last, and the control plane calls it not ready."""
     removal_due: datetime | None = None
     """When it should be gone, once it is being deleted."""
+    server_ready: bool = False
+    """The server beside its own container has started."""
+    restarts: int = 0
+    """How often its own container was started again in it."""
+    last_end: Termination | None = None
+    """How its own container ended before it was started again."""
 
 
 class JobState(Enum):
@@ -168,6 +176,18 @@ class ObservedServers:
 
 
 @dataclass(frozen=True)
+class Upstream:
+    """The earlier run whose output this one waits for, as it is now."""
+
+    key: RunKey
+    exists: bool = False
+    published: RunInput | None = None
+    """What it published, once it is Complete."""
+    failure: Problem | None = None
+    """Why it is Failed, if it is."""
+
+
+@dataclass(frozen=True)
 class Observed:
     """Everything a pass sees of one run."""
 
@@ -185,6 +205,7 @@ class Observed:
     servers: ObservedServers = field(default_factory=lambda: ObservedServers(exists=False))
     progress: Mapping[int, Progress] = field(default_factory=dict)
     """Last answer of each worker's youngest pod, by the worker's index."""
+    upstream: Upstream | None = None
     known: Mapping[str, Progress] = field(default_factory=dict)
     """What each worker said last, in this attempt or an earlier one, by its share: `0/3`."""
 

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from draftmill_api.jobconfig import config_hash
 from draftmill_operator.decide.types import Decision
+from draftmill_operator.kinds.base import AnyKind, AnyRun
 from draftmill_operator.render.config import render_config
 from draftmill_operator.render.defaults import FrozenDefaults, render_defaults
 from draftmill_operator.render.jobs import WORKER_BACKOFF_LIMIT, JobRequest, render_job
 from draftmill_operator.render.metadata import Manifest
 from draftmill_operator.render.server import render_server, render_service, run_template
-from draftmill_operator.run import Role, Run
+from draftmill_operator.run import Role
 
 
 @dataclass(frozen=True)
@@ -25,22 +26,23 @@ class Surroundings:
     """The data volume can be mounted by one node at a time."""
 
 
-def render_children(run: Run, decision: Decision, around: Surroundings) -> list[Manifest]:
+def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surroundings) -> list[Manifest]:
     """Manifests of everything that shall exist: the frozen defaults first, the config before its readers."""
     defaults, config = around.defaults, around.config
-    wanted, spec, identity = decision.wanted, run.spec, run.identity
+    wanted, identity = decision.wanted, run.identity
     if not wanted.config:
         return []
     hash_in_force = config_hash(config)
     children = [render_defaults(identity, defaults), render_config(identity, config)]
-    if wanted.servers and spec.server is not None:
-        replicas = wanted.replicas if wanted.replicas is not None else spec.server.replicas
-        template = run_template(run, spec.server, defaults, decision.excluded_nodes)
-        children.append(render_server(identity, spec.server, template, replicas))
+    work, server, spec = kind.workload(run), kind.serving(run.spec).apart, run.spec
+    if wanted.servers and server is not None:
+        replicas = wanted.replicas if wanted.replicas is not None else server.replicas
+        template = run_template(identity, work, server, defaults, decision.excluded_nodes)
+        children.append(render_server(identity, server, template, replicas))
         children.append(render_service(identity))
     if wanted.plan:
         request = JobRequest(Role.PLAN, hash_in_force, spec.backoff_limit)
-        children.append(render_job(identity, spec, defaults, request))
+        children.append(render_job(identity, work, defaults, request))
     for worker, attempt in sorted(wanted.workers.items()):
         request = JobRequest(
             Role.WORKER,
@@ -48,10 +50,10 @@ def render_children(run: Run, decision: Decision, around: Surroundings) -> list[
             WORKER_BACKOFF_LIMIT,
             attempt,
             worker,
-            on_one_node=around.one_node_only and spec.generation.workers > 1,
+            on_one_node=around.one_node_only and work.workers > 1,
         )
-        children.append(render_job(identity, spec, defaults, request))
+        children.append(render_job(identity, work, defaults, request))
     if wanted.finish:
         request = JobRequest(Role.FINISH, hash_in_force, spec.backoff_limit)
-        children.append(render_job(identity, spec, defaults, request))
+        children.append(render_job(identity, work, defaults, request))
     return children

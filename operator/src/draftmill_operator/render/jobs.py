@@ -7,21 +7,24 @@ from typing import Final
 
 from draftmill_api import names as api_names
 from draftmill_api.exitcode import ExitCode
-from draftmill_api.v1alpha1.pod import PodOverrides
-from draftmill_api.v1alpha1.synthrun import SynthRunSpec
+from draftmill_api.v1alpha1.shared import Volume
 from draftmill_operator.render.config import config_name
 from draftmill_operator.render.defaults import FrozenDefaults
-from draftmill_operator.render.metadata import Manifest, content_hash, labels, metadata, sealed, selector
+from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
-from draftmill_operator.render.volumes import DATA, MODELS, mount, pod_volume
+from draftmill_operator.render.server import GPU, GPU_TOLERATION
+from draftmill_operator.render.sidecar import with_sidecar
+from draftmill_operator.render.volumes import DATA, INPUT, MODELS, mount, pod_volume
+from draftmill_operator.render.workload import Workload
 from draftmill_operator.run import Role, RunIdentity
 
 WORKER_BACKOFF_LIMIT: Final = 6
 """Only the net for times without an operator, which starts the next attempt itself and at once."""
+RESTARTS_IN_PLACE: Final = 1000
+"""The net where the kubelet restarts a worker beside its server; the operator counts the vain ones."""
 DRAIN_SECONDS: Final = 45
 """Time that a stopping worker gives the answers in flight; the rest of its grace period is for writing."""
-_COMMANDS: Final = {Role.PLAN: "plan", Role.WORKER: "generate", Role.FINISH: "finish"}
 _GRACE_SECONDS: Final = {Role.PLAN: 30, Role.WORKER: 60, Role.FINISH: 30}
 _REQUESTS: Final = {
     Role.PLAN: {"cpu": "100m", "memory": "512Mi"},
@@ -51,9 +54,7 @@ class JobRequest:
         return (self.worker, self.attempt) if self.role is Role.WORKER else ()
 
 
-def render_job(
-    run: RunIdentity, spec: SynthRunSpec, defaults: FrozenDefaults, request: JobRequest
-) -> Manifest:
+def render_job(run: RunIdentity, work: Workload, defaults: FrozenDefaults, request: JobRequest) -> Manifest:
     """The Job of one step; it is never edited once it exists."""
     numbered: dict[str, str] = {}
     name = child_name(run.key, request.role, *request.suffix)
@@ -64,32 +65,31 @@ def render_job(
             api_names.LABEL_ATTEMPT: str(request.attempt),
         }
         about = metadata(run, request.role, name, numbered)
-        about["annotations"][api_names.ANNOTATION_WORKERS_HASH] = workers_hash(spec)
+        about["annotations"][api_names.ANNOTATION_WORKERS_HASH] = work.workers_hash
     return sealed(
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": about,
-            "spec": {
-                "backoffLimit": request.backoff_limit,
-                "podReplacementPolicy": "Failed",
-                "podFailurePolicy": {"rules": _pod_failure_rules()},
-                "template": _pod_template(run, spec, defaults, request, numbered),
-            },
+            "spec": _job_spec(work, request)
+            | {"template": _pod_template(run, work, defaults, request, numbered)},
         }
     )
 
 
-def workers_hash(spec: SynthRunSpec) -> str:
-    """Identity of what all workers are started with: another one starts them all anew."""
-    pod = spec.generation.pod
-    return content_hash(
-        {
-            "workers": spec.generation.workers,
-            "restart": spec.restart,
-            "pod": pod.to_json() if pod is not None else None,
-        }
-    )
+def _job_spec(work: Workload, request: JobRequest) -> Manifest:
+    """How the Job controller treats ended pods.
+
+    A policy of failures is not allowed where containers are restarted in their pod: there the operator reads
+    the exit codes itself, and the limit, which counts every restart of worker and server, must not be met.
+    """
+    if request.role is Role.WORKER and work.sidecar is not None:
+        return {"backoffLimit": RESTARTS_IN_PLACE, "podReplacementPolicy": "Failed"}
+    return {
+        "backoffLimit": request.backoff_limit,
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _pod_failure_rules()},
+    }
 
 
 def _pod_failure_rules() -> list[Manifest]:
@@ -116,13 +116,13 @@ def _pod_failure_rules() -> list[Manifest]:
 
 def _pod_template(
     run: RunIdentity,
-    spec: SynthRunSpec,
+    work: Workload,
     defaults: FrozenDefaults,
     request: JobRequest,
     numbered: dict[str, str],
 ) -> Manifest:
-    downloads = request.role is Role.PLAN and spec.model.hugging_face is not None
-    run_as = spec.storage.run_as
+    downloads = request.role is Role.PLAN and work.model.hugging_face is not None
+    run_as = work.storage.run_as
     template: Manifest = {
         "metadata": {
             "labels": labels(run, request.role) | numbered,
@@ -150,7 +150,7 @@ def _pod_template(
                     "name": api_names.JOB_CONTAINER,
                     "image": defaults.job_image,
                     "imagePullPolicy": defaults.image_pull_policy.value,
-                    "args": _arguments(request.role),
+                    "args": _arguments(work, request.role),
                     "env": _comfort_environment(),
                     "ports": [{"name": "http", "containerPort": api_names.JOB_HTTP_PORT}],
                     "resources": {"requests": _REQUESTS[request.role]},
@@ -171,23 +171,31 @@ def _pod_template(
             ],
             "volumes": [
                 {"name": "config", "configMap": {"name": config_name(run)}},
-                pod_volume(MODELS, spec.storage.models),
-                pod_volume(DATA, spec.storage.data),
+                pod_volume(MODELS, work.storage.models),
+                pod_volume(DATA, work.storage.data),
                 _TEMPORARY,
             ],
         },
     }
+    if work.input is not None:
+        template = _with_input(template, work.input)
+    if request.role is Role.WORKER and work.gpus:
+        template = _with_gpus(template, work.gpus)
     if request.on_one_node:
         template = template | {"spec": template["spec"] | {"affinity": _beside_each_other(run)}}
-    overridden = apply_overrides(template, _overrides(spec, defaults))
-    return _with_environment(overridden, _contract_environment(spec, request))
+    if request.role is Role.WORKER and work.sidecar is not None:
+        overridden = with_sidecar(template, work, work.sidecar, defaults)
+    else:
+        overridden = apply_overrides(template, merge(defaults.job, work.pod))
+    return _with_environment(overridden, _contract_environment(work, request))
 
 
-def _arguments(role: Role) -> list[str]:
-    arguments = [_COMMANDS[role], "--config", api_names.CONFIG_FILE]
+def _arguments(work: Workload, role: Role) -> list[str]:
+    command = work.command if role is Role.WORKER else role.value
+    arguments = [command, "--config", api_names.CONFIG_FILE]
     arguments += ["--http-port", str(api_names.JOB_HTTP_PORT)]
     if role is Role.WORKER:
-        arguments += ["--grace-period", str(DRAIN_SECONDS), "--when-paused", "wait"]
+        arguments += ["--grace-period", str(DRAIN_SECONDS), *work.arguments]
     return arguments
 
 
@@ -200,10 +208,6 @@ def _beside_each_other(run: RunIdentity) -> Manifest:
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def _overrides(spec: SynthRunSpec, defaults: FrozenDefaults) -> PodOverrides:
-    return merge(defaults.job, spec.generation.pod)
-
-
 def _comfort_environment() -> list[Manifest]:
     """What a run or the chart may want otherwise."""
     return [
@@ -213,22 +217,43 @@ def _comfort_environment() -> list[Manifest]:
     ]
 
 
-def _contract_environment(spec: SynthRunSpec, request: JobRequest) -> list[Manifest]:
+def _contract_environment(work: Workload, request: JobRequest) -> list[Manifest]:
     """What the operator and the job rely on."""
     variables: list[Manifest] = [
         {"name": api_names.TERMINATION_MESSAGE_VARIABLE, "value": api_names.TERMINATION_MESSAGE_PATH}
     ]
     if request.role is Role.WORKER:
         variables += [
-            {"name": api_names.WORKER_VARIABLE, "value": f"{request.worker}/{spec.generation.workers}"},
+            {"name": api_names.WORKER_VARIABLE, "value": f"{request.worker}/{work.workers}"},
             {"name": api_names.ATTEMPT_VARIABLE, "value": str(request.attempt)},
         ]
-    source = spec.model.hugging_face
+    source = work.model.hugging_face
     if request.role is Role.PLAN and source is not None and source.token_secret_ref is not None:
         variables.append(
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": source.token_secret_ref.to_json()}}
         )
     return variables
+
+
+def _with_input(template: Manifest, volume: Volume) -> Manifest:
+    """The pod with the input's volume, which is another one than that of the run's own data."""
+    spec = template["spec"]
+    (container,) = spec["containers"]
+    mounts = [*container["volumeMounts"], mount(INPUT, api_names.INPUT_MOUNT, read_only=True)]
+    changed = {
+        "containers": [container | {"volumeMounts": mounts}],
+        "volumes": [*spec["volumes"], pod_volume(INPUT, volume)],
+    }
+    return template | {"spec": spec | changed}
+
+
+def _with_gpus(template: Manifest, gpus: int) -> Manifest:
+    """The pod with GPUs for its own container."""
+    spec = template["spec"]
+    (container,) = spec["containers"]
+    resources = container["resources"] | {"limits": {GPU: str(gpus)}}
+    changed = {"containers": [container | {"resources": resources}], "tolerations": [GPU_TOLERATION]}
+    return template | {"spec": spec | changed}
 
 
 def _with_environment(template: Manifest, variables: list[Manifest]) -> Manifest:

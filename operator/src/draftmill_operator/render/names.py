@@ -6,7 +6,8 @@ import hashlib
 import re
 from typing import Final
 
-from draftmill_operator.run import SYNTHRUN, Role, RunKey
+from draftmill_api.v1alpha1.resources import RESOURCES
+from draftmill_operator.run import Role, RunKey
 
 NAME_LIMIT: Final = 52
 """Pods of a Job add a hyphen and five characters, and the result has to stay a label of 63."""
@@ -14,7 +15,7 @@ STEM_LIMIT: Final = 32
 LABEL_VALUE_LIMIT: Final = 63
 _HASH_LENGTH: Final = 8
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_SHORT_KINDS: Final = {SYNTHRUN: "sr"}
+_SHORT_KINDS: Final = {resource.kind: resource.short_names[0] for resource in RESOURCES}
 
 
 def stem(run: RunKey) -> str:

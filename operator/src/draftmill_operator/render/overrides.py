@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_operator.render.metadata import Manifest
@@ -56,7 +56,14 @@ def merge_resources(under: Manifest, over: Manifest) -> Manifest:
 
 
 def apply_overrides(template: Manifest, overrides: PodOverrides) -> Manifest:
-    """The pod template with the overrides in its pod, its metadata and its one container.
+    """The pod template with the overrides in its pod, its metadata and its one container."""
+    template = override_pod(template, overrides)
+    (container,) = template["spec"]["containers"]
+    return template | {"spec": template["spec"] | {"containers": [override_container(container, overrides)]}}
+
+
+def override_pod(template: Manifest, overrides: PodOverrides) -> Manifest:
+    """The pod template with the overrides of the pod as a whole.
 
     Labels and annotations of Draftmill itself are not overridden.
     """
@@ -76,12 +83,12 @@ def apply_overrides(template: Manifest, overrides: PodOverrides) -> Manifest:
     for field in ("volumes", "imagePullSecrets"):
         if field in over:
             spec[field] = merge_by(_LIST_KEYS[field], spec.get(field, []), over[field])
-    spec["containers"] = [_override_container(spec["containers"][0], over)]
     return {"metadata": metadata, "spec": spec}
 
 
-def _override_container(container: Manifest, over: dict[str, Any]) -> Manifest:
-    result = dict(container)
+def override_container(container: Manifest, overrides: PodOverrides) -> Manifest:
+    """The container with the overrides of a container."""
+    over, result = overrides.to_json(), dict(container)
     for field in ("env", "volumeMounts"):
         if field in over:
             result[field] = merge_by(_LIST_KEYS[field], container.get(field, []), over[field])

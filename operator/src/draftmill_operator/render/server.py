@@ -21,9 +21,11 @@ from draftmill_operator.render.metadata import (
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge
 from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_volume
-from draftmill_operator.run import Role, Run, RunIdentity
+from draftmill_operator.render.workload import Workload
+from draftmill_operator.run import Role, RunIdentity
 
 GPU: Final = "nvidia.com/gpu"
+GPU_TOLERATION: Final = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 STARTUP_PERIOD: Final = 10
 """Seconds between two looks at a loading server."""
 DRAIN_SECONDS: Final = 5
@@ -75,11 +77,14 @@ def render_service(run: RunIdentity) -> Manifest:
 
 
 def run_template(
-    run: Run, server: Server, defaults: FrozenDefaults, excluded_nodes: tuple[str, ...]
+    run: RunIdentity,
+    work: Workload,
+    server: Server,
+    defaults: FrozenDefaults,
+    excluded_nodes: tuple[str, ...],
 ) -> Manifest:
     """The pod template of a run's servers, kept away from some nodes, annotated with its own hash."""
-    spec = run.spec
-    template = server_template(run.identity, spec.model, spec.storage.models, server, defaults)
+    template = server_template(run, work.model, work.storage.models, server, defaults)
     if not excluded_nodes:
         return template
     return _hashed(template | {"spec": _away_from(template["spec"], excluded_nodes)})
@@ -98,14 +103,13 @@ def server_template(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
-            "containers": [_container(model, server)],
-            "volumes": [
-                pod_volume(MODELS, models),
-                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": server.shared_memory}},
-                {"name": "tmp", "emptyDir": {}},
+            "containers": [
+                server_container(server, engines.command(model, model_path(model), server))
+                | {"lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}}}
             ],
+            "volumes": [pod_volume(MODELS, models), *server_volumes(server)],
         }
-        | _placement(server),
+        | placement(server),
     }
     if server.resource_claims:
         template["spec"]["resourceClaims"] = server.resource_claims
@@ -139,39 +143,50 @@ def template_hash(template: Manifest) -> str:
     return annotations[api_names.ANNOTATION_TEMPLATE_HASH]
 
 
-def _container(model: Model, server: Server) -> Manifest:
+def server_container(
+    server: Server, command: list[str], *, port: str = "http", temporary: str = "tmp"
+) -> Manifest:
+    """The container of a server, in whatever pod it stands: there its port and its /tmp have these names."""
     return {
         "name": api_names.SERVER_CONTAINER,
         "image": server.image,
-        "command": engines.command(model, model_path(model), server),
+        "command": command,
         "env": [
             {"name": "HOME", "value": "/tmp"},  # noqa: S108  an emptyDir of the pod
             {"name": "TMPDIR", "value": "/tmp"},  # noqa: S108  an emptyDir of the pod
             {"name": "HF_HUB_OFFLINE", "value": "1"},
             {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
         ],
-        "ports": [{"name": "http", "containerPort": api_names.SERVER_PORT}],
+        "ports": [{"name": port, "containerPort": api_names.SERVER_PORT}],
         "resources": _resources(server),
         "startupProbe": _probe(
+            port,
             period=STARTUP_PERIOD,
             timeout=5,
             failures=math.ceil(seconds(server.startup_timeout) / STARTUP_PERIOD),
         ),
-        "readinessProbe": _probe(period=5, timeout=5, failures=3),
-        "livenessProbe": _probe(period=20, timeout=15, failures=15),
-        "lifecycle": {"preStop": {"sleep": {"seconds": DRAIN_SECONDS}}},
+        "readinessProbe": _probe(port, period=5, timeout=5, failures=3),
+        "livenessProbe": _probe(port, period=20, timeout=15, failures=15),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             mount(MODELS, api_names.MODELS_MOUNT, read_only=True),
             mount("shm", "/dev/shm", read_only=False),  # noqa: S108  an emptyDir of the pod
-            mount("tmp", "/tmp", read_only=False),  # noqa: S108  an emptyDir of the pod
+            mount(temporary, "/tmp", read_only=False),  # noqa: S108  an emptyDir of the pod
         ],
     }
 
 
-def _probe(*, period: int, timeout: int, failures: int) -> Manifest:
+def server_volumes(server: Server, *, temporary: str = "tmp") -> list[Manifest]:
+    """The volumes of a server's container but for the models."""
+    return [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": server.shared_memory}},
+        {"name": temporary, "emptyDir": {}},
+    ]
+
+
+def _probe(port: str, *, period: int, timeout: int, failures: int) -> Manifest:
     return {
-        "httpGet": {"path": "/health", "port": "http"},
+        "httpGet": {"path": "/health", "port": port},
         "periodSeconds": period,
         "timeoutSeconds": timeout,
         "failureThreshold": failures,
@@ -188,10 +203,11 @@ def _resources(server: Server) -> Manifest:
     return resources
 
 
-def _placement(server: Server) -> Manifest:
+def placement(server: Server) -> Manifest:
+    """Where a pod with this server may run."""
     placement: Manifest = {}
     if server.gpus:
-        placement["tolerations"] = [{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}]
+        placement["tolerations"] = [GPU_TOLERATION]
     if server.gpu_products:
         placement["affinity"] = {
             "nodeAffinity": {

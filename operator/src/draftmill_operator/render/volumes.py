@@ -11,6 +11,7 @@ from draftmill_operator.render.metadata import Manifest
 
 MODELS: Final = "models"
 DATA: Final = "data"
+INPUT: Final = "input"
 HUGGING_FACE_FOLDER: Final = "huggingface"
 """Folder below the models volume that downloaded models go to."""
 
@@ -37,3 +38,8 @@ def model_path(model: Model) -> str:
 def data_path(path: str) -> str:
     """A path below the data volume, inside the job pods."""
     return f"{api_names.DATA_MOUNT}/{path}"
+
+
+def below_data(path: str) -> str:
+    """A path inside the job pods, seen from the root of the data volume."""
+    return path.removeprefix(f"{api_names.DATA_MOUNT}/")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase, Plan
+from draftmill_api.v1alpha1.runstatus import AnyStatus
+from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase
 from draftmill_operator.decide.paused import problem_of
-from draftmill_operator.decide.types import Decision
+from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.kinds.base import Serving
 from draftmill_operator.observe.types import Problem
-from draftmill_operator.run import Run
 
 NOT_STARTED = "NotStarted"
 RELEASED = "Released"
-_BEFORE_SERVERS = {Phase.PENDING, Phase.PLANNING, Phase.STARTING}
+_BEFORE_SERVERS = {Phase.PENDING, Phase.WAITING_FOR_INPUT, Phase.PLANNING, Phase.STARTING}
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,23 @@ class ServerCount:
 
 
 def conditions(
-    run: Run, decision: Decision, plan: Plan | None, servers: ServerCount, now: str
+    situation: Situation, decision: Decision, recorded: AnyStatus, servers: ServerCount, now: str
 ) -> list[Condition]:
-    """The conditions after this pass, in a fixed order; a transition time moves only with its status."""
+    """The conditions after this pass, in a fixed order; a transition time moves only with its status.
+
+    `recorded` is the status with what this pass has bound and planned.
+    """
+    run, kind = situation.run, situation.kind
     stated = [
-        _planned(decision, plan),
-        _servers_ready(run, decision, servers),
+        *([_input_ready(situation, decision)] if kind.takes_input() else []),
+        _planned(decision, kind.summary(recorded)),
+        _servers_ready(situation.serving, decision, servers),
         _progressing(decision),
         _paused(decision),
     ]
     if decision.completed is not None:
-        message = f"{decision.completed.progress.done} records"
-        reason = "CapReached" if decision.completed.cap_reached else "Finished"
-        stated.append((ConditionType.COMPLETE, ConditionStatus.TRUE, reason, message))
+        done = decision.completed
+        stated.append((ConditionType.COMPLETE, ConditionStatus.TRUE, done.reason or "Finished", done.message))
     if decision.failed is not None:
         stated.append(
             (ConditionType.FAILED, ConditionStatus.TRUE, decision.failed.reason, decision.failed.message)
@@ -46,33 +51,49 @@ def conditions(
     before = {condition.type: condition for condition in run.status.conditions}
     return [
         Condition(
-            type=kind.value,
+            type=type_.value,
             status=status,
             reason=reason[:128],
             message=message[:4096],
             last_transition_time=(
-                before[kind].last_transition_time if kind in before and before[kind].status is status else now
+                before[type_].last_transition_time
+                if type_ in before and before[type_].status is status
+                else now
             ),
             observed_generation=run.generation,
         )
-        for kind, status, reason, message in stated
+        for type_, status, reason, message in stated
     ]
 
 
 _Stated = tuple[ConditionType, ConditionStatus, str, str]
 
 
-def _planned(decision: Decision, plan: Plan | None) -> _Stated:
-    if plan is not None:
-        message = f"{plan.rows} rows in {len(plan.datasets)} datasets"
-        return ConditionType.PLANNED, ConditionStatus.TRUE, "Planned", message
+def _input_ready(situation: Situation, decision: Decision) -> _Stated:
+    type_, bound = ConditionType.INPUT_READY, decision.bound or situation.kind.input(situation.run)
+    if bound is not None:
+        what = f"{bound.kind} {bound.name} ({bound.uid}): {bound.records} records"
+        return type_, ConditionStatus.TRUE, "Bound", what
+    if situation.kind.upstream(situation.run) is None:
+        return type_, ConditionStatus.TRUE, "GivenPath", "the input is a folder of the data volume"
+    problem = (
+        decision.failed or decision.problem or Problem("NotBound", "the run has not looked for its input")
+    )
+    return type_, ConditionStatus.FALSE, problem.reason, problem.message
+
+
+def _planned(decision: Decision, plan: str) -> _Stated:
+    if plan:
+        return ConditionType.PLANNED, ConditionStatus.TRUE, "Planned", plan
     problem = decision.failed or decision.problem or Problem("Planning", "the plan is at work")
     return ConditionType.PLANNED, ConditionStatus.FALSE, problem.reason, problem.message
 
 
-def _servers_ready(run: Run, decision: Decision, servers: ServerCount) -> _Stated:
+def _servers_ready(serving: Serving, decision: Decision, servers: ServerCount) -> _Stated:
     kind, problem = ConditionType.SERVERS_READY, servers.problem
-    if run.spec.server is None:
+    if serving.started is None and not serving.given:
+        return kind, ConditionStatus.TRUE, "NotNeeded", "the workers compute themselves"
+    if serving.started is None:
         return kind, ConditionStatus.TRUE, "GivenEndpoints", "the run uses servers that exist already"
     if not servers.wanted:
         reason = NOT_STARTED if decision.phase in _BEFORE_SERVERS else RELEASED

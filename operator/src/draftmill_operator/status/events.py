@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.runstatus import AnyStatus, Attempts
 from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase
-from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.starting import WORKER_RESTARTING
 from draftmill_operator.decide.suspended import SUSPENDED
+from draftmill_operator.decide.waiting import INPUT_NOT_FOUND, INPUT_NOT_READY
 
 
 class EventType(StrEnum):
@@ -29,22 +29,30 @@ class Event:
     message: str
 
 
-_TOLD = (ConditionType.PLANNED, ConditionType.SERVERS_READY, ConditionType.COMPLETE)
+_TOLD = (
+    ConditionType.INPUT_READY,
+    ConditionType.PLANNED,
+    ConditionType.SERVERS_READY,
+    ConditionType.COMPLETE,
+)
+
+_NO_PROBLEM = {"", WORKER_RESTARTING, SUSPENDED, INPUT_NOT_FOUND, INPUT_NOT_READY}
+"""Reasons that are told otherwise, or are as it should be."""
 
 
-def events_between(old: SynthRunStatus, new: SynthRunStatus) -> tuple[Event, ...]:
+def events_between(old: AnyStatus, new: AnyStatus) -> tuple[Event, ...]:
     """What happened between two statuses, in the order in which it is told."""
     return (*_became_true(old, new), *_turns(old, new), *_attempts(old, new), *_problems(old, new))
 
 
-def _became_true(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
+def _became_true(old: AnyStatus, new: AnyStatus) -> Iterator[Event]:
     before = {condition.type: condition for condition in old.conditions}
     for condition in new.conditions:
         if condition.type in _TOLD and _is_true(condition) and not _is_true(before.get(condition.type)):
             yield Event(EventType.NORMAL, condition.type, condition.message)
 
 
-def _attempts(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
+def _attempts(old: AnyStatus, new: AnyStatus) -> Iterator[Event]:
     records = {record.worker: record for record in old.attempts}
     several = len(new.attempts) > 1
     for after in new.attempts:
@@ -53,11 +61,14 @@ def _attempts(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
         if after.last_failed_attempt > before.last_failed_attempt:
             text = f"attempt {after.last_failed_attempt} of {whose} failed: {after.last_failure}"
             yield Event(EventType.WARNING, "AttemptFailed", text)
+        if after.restarts > before.restarts:
+            text = f"{whose} ended and was started again in its pod: {after.last_failure}"
+            yield Event(EventType.WARNING, "WorkerRestarted", text)
         if after.count > before.count:
             yield Event(EventType.NORMAL, "AttemptStarted", f"attempt {after.count} of {whose}")
 
 
-def _turns(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
+def _turns(old: AnyStatus, new: AnyStatus) -> Iterator[Event]:
     """What people asked for, and when the run goes on after it."""
     stopped = {Phase.SUSPENDING, Phase.SUSPENDED}
     if new.phase is Phase.SUSPENDED and old.phase is not Phase.SUSPENDED:
@@ -76,9 +87,9 @@ def _turns(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
             yield Event(EventType.WARNING, "NodeExcluded", text)
 
 
-def _problems(old: SynthRunStatus, new: SynthRunStatus) -> Iterator[Event]:
+def _problems(old: AnyStatus, new: AnyStatus) -> Iterator[Event]:
     """A problem is told when its reason is new, not when its words change; a lost attempt is told already."""
-    is_news = new.reason not in {"", WORKER_RESTARTING, SUSPENDED, old.reason}
+    is_news = new.reason not in {*_NO_PROBLEM, old.reason}
     if new.completion_time is None and is_news:
         yield Event(EventType.WARNING, new.reason, new.message)
     if new.completion_time is not None and old.completion_time is None:

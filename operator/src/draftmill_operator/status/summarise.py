@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any
 
-from draftmill_api import names as api_names
-from draftmill_api.progress import FinishResult, PlanResult, Progress, unpacked
-from draftmill_api.v1alpha1.status import (
-    DatasetPlan,
-    DatasetProgress,
-    Failure,
-    OutputModel,
-    Phase,
-    Plan,
-    RunOutput,
-    RunProgress,
-    Servers,
-)
-from draftmill_api.v1alpha1.synthrun import SynthRunStatus
+from draftmill_api.base import ApiModel
+from draftmill_api.progress import Progress
+from draftmill_api.v1alpha1.runstatus import AnyStatus
+from draftmill_api.v1alpha1.status import Failure, Phase, Servers
 from draftmill_operator.decide.ended import terminal_condition
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.starting import AT_WORK, server_problem
-from draftmill_operator.decide.types import Decision, Situation, Worker
-from draftmill_operator.run import Run
+from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
 from draftmill_operator.status.conditions import ServerCount, conditions
-from draftmill_operator.status.together import datasets_together, failures_together, progress_together
-
-CAP_REACHED: Final = "CapReached"
+from draftmill_operator.status.together import failures_together
 
 
-def summarise(situation: Situation, decision: Decision) -> SynthRunStatus:
+def summarise(situation: Situation, decision: Decision) -> AnyStatus:
     """The status after this pass; an ended run keeps what it ended with."""
     run = situation.run
     servers = _count_servers(situation, decision)
@@ -38,21 +25,22 @@ def summarise(situation: Situation, decision: Decision) -> SynthRunStatus:
         return run.status.model_copy(update=update)
     time = situation.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     facts = decision.facts or situation.facts
-    plan = _plan(run, decision.plan) if decision.plan is not None else run.status.plan
+    bound = {"input": decision.bound} if decision.bound is not None else {}
+    recorded = run.status.model_copy(
+        update=bound | {"plan": decision.plan if decision.plan is not None else run.status.plan}
+    )
     problem = decision.failed or decision.problem or decision.warning
     over = decision.completed is not None or decision.failed is not None
-    return run.status.model_copy(
+    return recorded.model_copy(
         update={
             "observed_generation": run.generation,
             "phase": decision.phase,
             "reason": _reason(decision)[:128],
             "message": (problem.message if problem is not None else _waiting_for(situation))[:4096],
-            "conditions": conditions(run, decision, plan, servers, time),
-            "plan": plan,
+            "conditions": conditions(situation, decision, recorded, servers, time),
             "progress": _progress(situation, decision),
-            "datasets": _datasets(situation, decision),
             "servers": _servers(servers),
-            "output": _output(run, plan, decision.completed),
+            "output": decision.completed.output if decision.completed is not None else None,
             "failures": _failures(situation, decision),
             "attempts": [*facts.attempts, *facts.former] if _has_attempts(facts) else run.status.attempts,
             "workers_hash": facts.workers_hash,
@@ -64,12 +52,13 @@ def summarise(situation: Situation, decision: Decision) -> SynthRunStatus:
             "start_time": run.status.start_time or (time if _has_started(decision) else None),
             "completion_time": time if over else None,
         }
+        | _further(situation, decision)
     )
 
 
 def _has_started(decision: Decision) -> bool:
-    """A run that waits for the administrator, or was created suspended, may still be edited."""
-    return decision.phase not in {Phase.PENDING, Phase.SUSPENDED}
+    """A run that waits for the administrator or its input, or was created suspended, may still be edited."""
+    return decision.phase not in {Phase.PENDING, Phase.WAITING_FOR_INPUT, Phase.SUSPENDED}
 
 
 def _has_attempts(facts: Facts) -> bool:
@@ -77,8 +66,8 @@ def _has_attempts(facts: Facts) -> bool:
 
 
 def _reason(decision: Decision) -> str:
-    if decision.completed is not None and decision.completed.cap_reached:
-        return CAP_REACHED
+    if decision.completed is not None and decision.completed.reason:
+        return decision.completed.reason
     problem = decision.failed or decision.problem or decision.warning
     return problem.reason if problem is not None else ""
 
@@ -95,30 +84,10 @@ def _config_hash(situation: Situation) -> str:
     return hashes.pop() if len(hashes) == 1 else situation.run.status.config_hash
 
 
-def _plan(run: Run, result: PlanResult) -> Plan:
-    datasets = [
-        DatasetPlan(name=dataset.name, total=total, duplicates=duplicates, unusable=unusable)
-        for dataset, total, duplicates, unusable in zip(
-            run.spec.datasets,
-            result.dataset_totals,
-            result.dataset_duplicates,
-            result.dataset_unusable,
-            strict=True,
-        )
-    ]
-    return Plan(
-        model=result.model,
-        datasets=datasets,
-        rows=sum(result.dataset_totals),
-        prompt_tokens=result.prompt_tokens,
-        longest_prompt_tokens=result.longest_prompt_tokens,
-        bytes_needed=result.bytes_needed,
-        bytes_free=result.bytes_free,
-    )
-
-
 def _count_servers(situation: Situation, decision: Decision) -> ServerCount:
-    server, wanted = situation.spec.server, decision.wanted
+    server, wanted = situation.serving.apart, decision.wanted
+    if situation.serving.beside is not None:
+        return _count_beside(situation, wanted)
     kept = wanted.keep_servers and situation.seen.servers.exists
     holds = server is not None and (wanted.servers or kept)
     return ServerCount(
@@ -128,28 +97,43 @@ def _count_servers(situation: Situation, decision: Decision) -> ServerCount:
     )
 
 
+def _count_beside(situation: Situation, wanted: Wanted) -> ServerCount:
+    """Servers in the pods of the workers that shall run now."""
+    living = [
+        worker.living
+        for worker in situation.workers
+        if worker.living is not None and worker.index in wanted.workers
+    ]
+    problems = (job.current_problem for job in living)
+    return ServerCount(
+        ready=sum(any(pod.server_ready for pod in job.live_pods) for job in living),
+        wanted=len(wanted.workers),
+        problem=next((problem for problem in problems if problem is not None), None),
+    )
+
+
 def _servers(count: ServerCount) -> Servers | None:
     if not count.wanted:
         return None
     return Servers(ready=count.ready, wanted=count.wanted, summary=f"{count.ready}/{count.wanted}")
 
 
-def _progress(situation: Situation, decision: Decision) -> RunProgress | None:
+def _progress(situation: Situation, decision: Decision) -> ApiModel | None:
     """Counts of the finish, or of all workers together; rates only while Running.
 
     While a worker has not said anything yet, the counts stay as they were: they do not fall.
     """
+    tally, recorded = situation.kind.tally, situation.run.status.progress
     if decision.completed is not None:
-        return _at_rest(decision.completed.progress)
-    recorded = situation.run.status.progress
+        return tally.at_rest(decision.completed.progress)
     parts = [_of_worker(situation, worker) for worker in situation.workers]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
-        return _at_rest(recorded) if recorded is not None else None
-    together = progress_together(known)
-    if recorded is not None and together.done < recorded.done and not _all_heard(situation):
-        return _at_rest(recorded)
-    return together if decision.phase is Phase.RUNNING else _at_rest(together)
+        return tally.at_rest(recorded) if recorded is not None else None
+    together = tally.together(known)
+    if recorded is not None and tally.done(together) < tally.done(recorded) and not _all_heard(situation):
+        return tally.at_rest(recorded)
+    return together if decision.phase is Phase.RUNNING else tally.at_rest(together)
 
 
 def _all_heard(situation: Situation) -> bool:
@@ -157,16 +141,17 @@ def _all_heard(situation: Situation) -> bool:
     return all(worker.job is not None and worker.index in situation.progress for worker in situation.workers)
 
 
-def _of_worker(situation: Situation, worker: Worker) -> RunProgress | None:
+def _of_worker(situation: Situation, worker: Worker) -> ApiModel | None:
     """The worker's last words, its answer, or what it said in an earlier attempt."""
-    job = worker.job
+    tally, job = situation.kind.tally, worker.job
     if job is not None and job.message is not None and job.message.worker is not None:
-        return _at_rest(job.message.worker.progress)
+        return tally.at_rest(tally.of_result(job.message.worker))
     answer = _last_at_work(situation, worker)
     if answer is None:
         return None
     is_now = answer is situation.progress.get(worker.index) and job is not None and job.live_pods
-    return answer.progress if is_now else _at_rest(answer.progress)
+    counts = tally.of_answer(answer)
+    return counts if is_now else tally.at_rest(counts)
 
 
 def _last_at_work(situation: Situation, worker: Worker) -> Progress | None:
@@ -175,22 +160,12 @@ def _last_at_work(situation: Situation, worker: Worker) -> Progress | None:
     return next((answer for answer in said if answer is not None and answer.state in AT_WORK), None)
 
 
-def _at_rest(progress: RunProgress) -> RunProgress:
-    """Counts without rates."""
-    return progress.model_copy(
-        update={"in_flight": 0, "requests_per_second": "", "tokens_per_second": None, "eta": ""}
-    )
-
-
-def _datasets(situation: Situation, decision: Decision) -> list[DatasetProgress]:
-    if decision.completed is not None and decision.completed.dataset_counts:
-        names = [dataset.name for dataset in situation.spec.datasets]
-        counted = zip(names, decision.completed.dataset_counts, strict=True)
-        return [unpacked(name, numbers) for name, numbers in counted]
+def _further(situation: Situation, decision: Decision) -> dict[str, Any]:
+    """Fields that only this kind has, from the finish or from what all workers say."""
+    if decision.completed is not None and decision.completed.further:
+        return dict(decision.completed.further)
     answers = _answers_at_work(situation)
-    if answers is None:
-        return situation.run.status.datasets
-    return datasets_together([answer.datasets for answer in answers])
+    return situation.kind.tally.further(answers) if answers is not None else {}
 
 
 def _failures(situation: Situation, decision: Decision) -> list[Failure]:
@@ -207,17 +182,3 @@ def _answers_at_work(situation: Situation) -> list[Progress] | None:
     said = [_last_at_work(situation, worker) for worker in situation.workers]
     found = [answer for answer in said if answer is not None]
     return found if len(found) == len(said) else None
-
-
-def _output(run: Run, plan: Plan | None, finish: FinishResult | None) -> RunOutput | None:
-    if finish is None or plan is None:
-        return None
-    return RunOutput(
-        volume=run.spec.storage.data,
-        path=run.spec.output.path,
-        manifest=finish.manifest.removeprefix(f"{api_names.DATA_MOUNT}/"),
-        manifest_sha256=finish.manifest_sha256,
-        records=finish.progress.done,
-        tokens=finish.progress.completion_tokens,
-        model=OutputModel(name=run.spec.model.name, fingerprint=plan.model.fingerprint),
-    )

@@ -11,7 +11,7 @@ from typing import Any
 from draftmill_operator.kube.client import APPLY_PATCH, JSON, JSON_PATCH, KubeClient, Resource
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
-from draftmill_operator.observe.store import Kind, Object, controller_uid
+from draftmill_operator.observe.store import RUN_KINDS, Kind, Object, controller_uid
 
 NAMESPACE = "team"
 _KINDS = {resource.plural: kind for kind, resource in RESOURCES.items()}
@@ -190,7 +190,7 @@ class ApiClient(KubeClient):
         metadata = live["metadata"]
         if options["preconditions"]["uid"] != metadata["uid"]:
             raise ApiError(409, "Conflict", "the uid in the precondition is another one")
-        if kind is Kind.RUN:
+        if kind in RUN_KINDS:
             self._server.remove(kind, metadata["name"])
         else:
             self._server.mark_deleted(kind, metadata["name"], grace=30 if kind is Kind.POD else 0)

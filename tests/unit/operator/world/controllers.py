@@ -8,7 +8,7 @@ from typing import Any
 
 from draftmill_api import names as api_names
 from draftmill_api.exitcode import ExitCode
-from draftmill_operator.observe.store import Kind, Object, controller
+from draftmill_operator.observe.store import RUN_KINDS, Kind, Object, controller
 from draftmill_operator.render.server import template_hash
 from tests.unit.operator.world.api import ApiServer
 
@@ -85,7 +85,7 @@ class Controllers:
     def collect_garbage(self) -> None:
         """Children of what is gone or going are deleted; what goes is removed after the last of them."""
         server = self._server
-        runs = {raw["metadata"]["uid"] for raw in server.all(Kind.RUN)}
+        runs = {raw["metadata"]["uid"] for kind in RUN_KINDS for raw in server.all(kind)}
         for kind in (Kind.JOB, Kind.DEPLOYMENT, Kind.SERVICE, Kind.CONFIG_MAP):
             for raw in server.all(kind):
                 metadata = raw["metadata"]

@@ -88,7 +88,7 @@ def operator_is_killed(world: World, pick: int) -> None:
 
 def status_write_fails(world: World, pick: int) -> None:
     """The next status is not written, or is and nobody hears of it."""
-    world.client.fault = Fault(0, Kind.RUN, lands=pick % 2 == 0, error=_broken(pick))
+    world.client.fault = Fault(0, Kind.SYNTH_RUN, lands=pick % 2 == 0, error=_broken(pick))
 
 
 def write_fails(world: World, pick: int) -> None:
@@ -212,7 +212,7 @@ def suspended_before_it_was_recorded(world: World, pick: int) -> None:
     """Children are made, the operator is killed before it can say so, and the run is suspended."""
     world.process.deliver_all()
     world.process.poll()
-    world.client.fault = Fault(0, Kind.RUN, lands=False, error=Killed())
+    world.client.fault = Fault(0, Kind.SYNTH_RUN, lands=False, error=Killed())
     world.make_pass()
     world.edit(suspend=True)
     world.start_operator()

@@ -65,7 +65,7 @@ class Invariants:
     @contextmanager
     def during_pass(self) -> Iterator[None]:
         """What is created now is the operator's doing."""
-        self._cached = next(iter(self._store.all(Kind.RUN)), None)
+        self._cached = next(iter(self._store.all(Kind.SYNTH_RUN)), None)
         try:
             with patch.object(reconcile, "decide", self._decide):
                 yield
@@ -87,7 +87,7 @@ class Invariants:
         self._look_at_statuses()
         if controller_uid(child) != self._uid:
             return  # its run has just been deleted, which the operator has not heard
-        status, cached = self._status(), next(iter(self._store.all(Kind.RUN)), None)
+        status, cached = self._status(), next(iter(self._store.all(Kind.SYNTH_RUN)), None)
         name = f"{child['kind']} {child['metadata']['name']}"
         assert terminal_condition(status) is None, f"{name} is created after the end"
         assert cached is None or not cached["spec"].get("suspend"), f"{name} is created while suspended"
@@ -112,7 +112,7 @@ class Invariants:
         if status.phase is Phase.SUSPENDED and run is not None and _is_acted_on(run):
             assert delay is None, f"a suspended run is looked at again after {delay} s"
         end = status.completion_time
-        if end is not None and run is not None and self._store.all(Kind.RUN):
+        if end is not None and run is not None and self._store.all(Kind.SYNTH_RUN):
             self._servers_are_gone(run, status)
 
     def writers(self) -> None:
@@ -137,7 +137,7 @@ class Invariants:
         return [event.raw for event in events if event.raw["metadata"]["uid"] in owners]
 
     def _look_at_statuses(self) -> None:
-        events = self._server.events[Kind.RUN]
+        events = self._server.events[Kind.SYNTH_RUN]
         for event in events[self._statuses :]:
             if event.raw["metadata"]["uid"] != self._uid:
                 self._begin_anew(event.raw["metadata"]["uid"])
@@ -204,7 +204,7 @@ class Invariants:
             assert there == [], f"servers outlive the run's end by {age} s"
 
     def _run(self) -> Object | None:
-        return next(iter(self._server.all(Kind.RUN)), None)
+        return next(iter(self._server.all(Kind.SYNTH_RUN)), None)
 
     def _status(self) -> SynthRunStatus:
         return SynthRunStatus.model_validate((self._run() or {}).get("status") or {})

@@ -11,9 +11,15 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.jobconfig import SynthJobConfig, config_hash
 from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_api.v1alpha1.status import DatasetProgress
-from draftmill_operator.observe.store import Kind, Object
+from draftmill_operator.observe.store import Kind, Object, run_uid
 from draftmill_operator.render.config import CONFIG_KEY
-from draftmill_operator.run import Role
+from draftmill_operator.run import EXTRACTRUN, Role
+from tests.support.extractruns import (
+    extract_finish_message,
+    extract_plan_message,
+    extract_progress,
+    extract_worker_message,
+)
 from tests.support.played import counts, finish_message, plan_message, refusal_message, worker_message
 from tests.unit.operator.world.api import ApiServer
 from tests.unit.operator.world.controllers import has_ended, role
@@ -47,8 +53,10 @@ class Kubelet:
     """Rows with a record on disk."""
     containers: dict[str, Container] = field(default_factory=dict)
     """Of worker pods that have been started, by the pod's uid."""
-    mounted: str = ""
-    """Text of the job config in the pods; it outlives its ConfigMap."""
+    states: set[int] = field(default_factory=set)
+    """Rows whose hidden states are on disk."""
+    mounted: dict[str, str] = field(default_factory=dict)
+    """Text of the job config in the pods of each run, by its uid; it outlives its ConfigMap."""
 
     def step(self, pod: Object) -> None:
         """What happens to this pod next when nothing goes wrong."""
@@ -59,7 +67,7 @@ class Kubelet:
         elif "nodeName" not in pod["spec"]:
             self._place(pod)
         elif "containerStatuses" not in pod["status"] or _is_waiting(pod):
-            if role(pod) == Role.SERVER or self._config_text():
+            if role(pod) == Role.SERVER or self._config_text(pod):
                 self._start(pod)
         elif not _is_ready(pod):
             self._set(pod, conditions=[_condition("Ready", "True"), _condition("ContainersReady", "True")])
@@ -76,6 +84,13 @@ class Kubelet:
             waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
             status = _container(pod, waiting) | {"lastState": {"terminated": terminated}, "restartCount": 3}
             self._set(pod, conditions=[_condition("Ready", "False")], containerStatuses=[status])
+            return
+        if (
+            code
+            and pod["spec"].get("restartPolicy") == "OnFailure"
+            and "deletionTimestamp" not in pod["metadata"]
+        ):
+            self._start_again(pod, terminated)
             return
         self._set(
             pod,
@@ -111,7 +126,7 @@ class Kubelet:
         """The worker's error policy pauses it, perhaps with its last rows."""
         container = self.containers.get(pod["metadata"]["uid"])
         if container is not None and is_running(pod) and container.state is WorkerState.RUNNING:
-            config = self._config()
+            config = self._config(pod)
             if not _is_allowed(config):
                 container.state, container.resume_token = WorkerState.PAUSED, config.resume_token
                 self.rows |= self._share(container) if at_the_end else set()
@@ -122,6 +137,8 @@ class Kubelet:
         if container is None or not is_running(pod):
             return None
         share = self._share(container)
+        if is_extracting(pod):
+            return self._answer_of_extractor(container)
         done = len(share & self.rows)
         counted = counts(done, len(share))
         paused = container.state is WorkerState.PAUSED
@@ -136,7 +153,20 @@ class Kubelet:
             recent_errors=RECENT_ERRORS if paused else 0,
         )
 
+    def _answer_of_extractor(self, container: Container) -> Progress:
+        share = self._share(container)
+        return Progress(
+            worker=f"{container.index}/{container.workers}",
+            attempt=container.attempt,
+            state=container.state,
+            config_hash=container.config_hash,
+            extraction=extract_progress(len(share & self.states), len(share)),
+        )
+
     def _work(self, pod: Object) -> None:
+        if is_extracting(pod):
+            self._extract(pod)
+            return
         match role(pod):
             case Role.PLAN:
                 self.end(pod, 0, plan_message(ROWS))
@@ -148,9 +178,30 @@ class Kubelet:
             case _:
                 return
 
+    def _extract(self, pod: Object) -> None:
+        match role(pod):
+            case Role.PLAN:
+                self.end(pod, 0, extract_plan_message(ROWS))
+            case Role.FINISH:
+                assert len(self.states) == ROWS, f"finish runs while only {self.states} are on disk"
+                self.end(pod, 0, extract_finish_message(ROWS))
+            case _:
+                container = self.containers[pod["metadata"]["uid"]]
+                container.config_hash = config_hash(self._config_text(pod))
+                left = sorted(self._share(container) - self.states)
+                match container.state:
+                    case WorkerState.WAITING:
+                        container.state = WorkerState.PREFLIGHT
+                    case WorkerState.PREFLIGHT:
+                        container.state = WorkerState.RUNNING
+                    case _ if left:
+                        self.states.add(left[0])
+                    case _:
+                        self.end(pod, 0, extract_worker_message(len(self._share(container))))
+
     def _generate(self, pod: Object, container: Container) -> None:
-        config = self._config()
-        container.config_hash = config_hash(self._config_text())
+        config = self._config(pod)
+        container.config_hash = config_hash(self._config_text(pod))
         share = self._share(container)
         left = sorted(share - self.rows)
         match container.state:
@@ -199,7 +250,17 @@ class Kubelet:
 
     def _start(self, pod: Object) -> None:
         running = {"running": {"startedAt": self.server.time()}}
-        self._set(pod, phase="Running", podIP="10.0.0.7", containerStatuses=[_container(pod, running)])
+        first = [
+            {"name": each["name"], "started": True, "ready": True, "state": running}
+            for each in pod["spec"].get("initContainers", [])
+        ]
+        self._set(
+            pod,
+            phase="Running",
+            podIP="10.0.0.7",
+            containerStatuses=[_container(pod, running)],
+            **({"initContainerStatuses": first} if first else {}),
+        )
         if role(pod) == Role.WORKER:
             labels, environment = pod["metadata"]["labels"], _environment(pod)
             index, _, workers = environment[api_names.WORKER_VARIABLE].partition("/")
@@ -207,20 +268,34 @@ class Kubelet:
                 int(index), int(workers), int(labels[api_names.LABEL_ATTEMPT])
             )
 
+    def _start_again(self, pod: Object, terminated: Object) -> None:
+        """The kubelet starts the container again in its pod."""
+        running = {"running": {"startedAt": self.server.time()}}
+        times = pod["status"]["containerStatuses"][0]["restartCount"] + 1
+        status = _container(pod, running) | {"lastState": {"terminated": terminated}, "restartCount": times}
+        self._set(pod, containerStatuses=[status])
+        self.containers[pod["metadata"]["uid"]].state = WorkerState.WAITING
+
     def _share(self, container: Container) -> set[int]:
         return {row for row in range(ROWS) if row % container.workers == container.index}
 
-    def _config(self) -> SynthJobConfig:
-        return SynthJobConfig.model_validate_json(self._config_text())
+    def _config(self, pod: Object) -> SynthJobConfig:
+        return SynthJobConfig.model_validate_json(self._config_text(pod))
 
-    def _config_text(self) -> str:
+    def _config_text(self, pod: Object) -> str:
+        uid = run_uid(pod)
         for raw in self.server.all(Kind.CONFIG_MAP):
-            if role(raw) == Role.CONFIG:
-                self.mounted = raw["data"][CONFIG_KEY]
-        return self.mounted
+            if role(raw) == Role.CONFIG and run_uid(raw) == uid:
+                self.mounted[uid] = raw["data"][CONFIG_KEY]
+        return self.mounted.get(uid, "")
 
     def _set(self, pod: Object, **status: Any) -> None:
         self.server.change(Kind.POD, pod["metadata"]["name"], status=pod["status"] | status)
+
+
+def is_extracting(pod: Object) -> bool:
+    """Whether it is a pod of an ExtractRun."""
+    return bool(pod["metadata"]["labels"][api_names.LABEL_KIND] == EXTRACTRUN.lower())
 
 
 def is_running(pod: Object) -> bool:

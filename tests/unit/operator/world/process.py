@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.observe.ownership import run_of_worker
-from draftmill_operator.observe.store import CHILD_KINDS, Kind, Object, Store
+from draftmill_operator.observe.store import CHILD_KINDS, RUN_KINDS, Kind, Object, Store
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import FIRST_DELAY, LONGEST_DELAY, RetryLater
 from draftmill_operator.reconcile import Clock, Reconciler
@@ -47,7 +47,7 @@ class Process:
         clock = Clock(now, monotonic=lambda: now().timestamp())
         self._reconciler = Reconciler(settings, self.store, Kube(client, "operator"), self._poller, clock)
         self._delivered = {kind: len(server.events[kind]) for kind in Kind}
-        for kind in (*CHILD_KINDS, Kind.RUN):
+        for kind in (*CHILD_KINDS, *RUN_KINDS):
             for raw in server.all(kind):
                 self._intake.take(kind, None, raw)
 
@@ -85,7 +85,7 @@ class Process:
             for raw in self.store.all(Kind.POD)
             if role(raw) == Role.WORKER and run_of_worker(self.store, raw) is not None
         ]
-        runs = {raw["metadata"]["uid"] for raw in self.store.all(Kind.RUN)}
+        runs = {raw["metadata"]["uid"] for raw in self.store.all(Kind.SYNTH_RUN)}
         self._poller.answers.keep_only({raw["metadata"]["uid"] for raw in known}, runs)
         for raw in known:
             pod = self._server.objects[Kind.POD].get(raw["metadata"]["name"])

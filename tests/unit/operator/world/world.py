@@ -32,7 +32,7 @@ class World:
         manifest = smallest_synth_run(KEY.name)
         parts = manifest["spec"] | spec
         manifest["spec"] = {name: part for name, part in parts.items() if part is not None}
-        self.server.create(Kind.RUN, manifest)
+        self.server.create(Kind.SYNTH_RUN, manifest)
         self.checks = Invariants(self.server, self.now)
         self.client = ApiClient(self.server, self.checks.created)
         self.start_operator()
@@ -105,7 +105,7 @@ class World:
     @property
     def run(self) -> Object | None:
         """The run as the server has it."""
-        return self.server.objects[Kind.RUN].get(KEY.name)
+        return self.server.objects[Kind.SYNTH_RUN].get(KEY.name)
 
     @property
     def status(self) -> Object:
@@ -126,16 +126,16 @@ class World:
         """Someone deletes the run and creates it again; its files stay."""
         old = self.run
         if old is not None:
-            self.server.remove(Kind.RUN, KEY.name)
+            self.server.remove(Kind.SYNTH_RUN, KEY.name)
             fresh = {key: old[key] for key in ("apiVersion", "kind", "spec")}
-            self.server.create(Kind.RUN, fresh | {"metadata": {"name": KEY.name}})
+            self.server.create(Kind.SYNTH_RUN, fresh | {"metadata": {"name": KEY.name}})
 
     def edit(self, **parts: Any) -> None:
         """Someone changes the spec; None removes a part."""
         if self.run is not None:
             spec = self.run["spec"] | parts
             kept = {name: part for name, part in spec.items() if part is not None}
-            self.server.change(Kind.RUN, KEY.name, spec=kept)
+            self.server.change(Kind.SYNTH_RUN, KEY.name, spec=kept)
 
     def edit_generation(self, **parts: Any) -> None:
         """Someone changes a part of spec.generation."""

@@ -1,0 +1,232 @@
+"""ExtractRun: answers to hidden states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from draftmill_api import names as api_names
+from draftmill_api.extractjob import ExtractJobConfig, JobLayers, JobRecords
+from draftmill_api.jobconfig import JobOutput, JobRun
+from draftmill_api.progress import TerminationMessage
+from draftmill_api.v1alpha1.extractrun import (
+    ExtractOutput,
+    ExtractPlan,
+    ExtractProgress,
+    ExtractRunSpec,
+    ExtractRunStatus,
+    Layers,
+)
+from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage, Volume
+from draftmill_api.v1alpha1.status import OutputModel
+from draftmill_api.v1alpha1.upstream import RunInput
+from draftmill_operator.kinds.base import Finished, RunKind, Serving
+from draftmill_operator.kinds.extracttally import ExtractTally, size_for_people
+from draftmill_operator.render.config import job_model
+from draftmill_operator.render.hidden_states import hidden_states_server
+from draftmill_operator.render.metadata import content_hash
+from draftmill_operator.render.volumes import below_data, data_path
+from draftmill_operator.render.workload import Workload
+from draftmill_operator.run import EXTRACTRUN, SYNTHRUN, Run, RunKey
+
+ThisRun = Run[ExtractRunSpec, ExtractRunStatus]
+
+
+class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
+    """Extractors, each with a server in its pod unless it computes itself or asks servers that exist."""
+
+    name = EXTRACTRUN
+    spec_type = ExtractRunSpec
+    status_type = ExtractRunStatus
+    tally = ExtractTally()
+
+    def workers(self, spec: ExtractRunSpec) -> int:
+        """Extractors that share the rows."""
+        return spec.workers
+
+    def workers_hash(self, spec: ExtractRunSpec) -> str:
+        """Their number, their pods with the servers in them, and the word that restarts them."""
+        return content_hash(
+            {
+                "workers": spec.workers,
+                "restart": spec.restart,
+                "extraction": spec.extraction.to_json(),
+                "server": spec.server.to_json() if spec.server is not None else None,
+            }
+        )
+
+    def serving(self, spec: ExtractRunSpec) -> Serving:
+        """A server in each worker's pod, or those that it names, or none."""
+        return Serving(beside=spec.server, given=tuple(spec.endpoints or ()))
+
+    def storage(self, run: ThisRun) -> Storage:
+        """Its own, or that of the run it takes its input from."""
+        bound = run.status.input
+        storage = run.spec.storage or (bound.storage if bound is not None else None)
+        if storage is None:
+            raise AssertionError(f"{run.key} has neither storage nor input, which its schema excludes")
+        return storage
+
+    def workload(self, run: ThisRun) -> Workload:
+        """Its job pods; the server's flags follow from the plan."""
+        spec, plan, model = run.spec, run.status.plan, _model(run)
+        sidecar = None
+        if spec.server is not None and plan is not None:
+            sidecar = hidden_states_server(model, spec.server, plan, spec.in_flight_tokens)
+        return Workload(
+            model=model,
+            storage=self.storage(run),
+            command="extract",
+            arguments=(),
+            workers=spec.workers,
+            workers_hash=self.workers_hash(spec),
+            pod=spec.extraction.pod,
+            gpus=spec.extraction.gpus,
+            input=self._input_volume(run),
+            sidecar=sidecar,
+        )
+
+    def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> ExtractJobConfig:
+        """The spec with absolute paths, what it inherits, the plan once there is one, and its servers."""
+        spec, identity = run.spec, run.identity
+        return ExtractJobConfig(
+            run=JobRun(
+                kind="ExtractRun",
+                name=identity.key.name,
+                namespace=identity.key.namespace,
+                uid=identity.uid,
+                restart=spec.restart or "",
+            ),
+            model=job_model(_model(run)),
+            records=self._records(run),
+            output=JobOutput(path=data_path(spec.output.path)),
+            backend=spec.backend,
+            layers=_layers(spec.layers),
+            dtype=spec.dtype,
+            max_row_tokens=spec.max_row_tokens,
+            on_long_row=spec.on_long_row,
+            row_filter=spec.row_filter,
+            max_rows=spec.max_rows,
+            shard_size=spec.shard_size,
+            in_flight_tokens=spec.in_flight_tokens,
+            retries=spec.retries,
+            verify=spec.verify,
+            gpus=spec.extraction.gpus,
+            endpoints=list(endpoints),
+            staging=_staging(spec),
+            plan=run.status.plan,
+        )
+
+    def overrides(self, spec: ExtractRunSpec) -> Iterator[tuple[str, PodOverrides | None]]:
+        """Those of servers and job pods."""
+        if spec.server is not None:
+            yield "server.pod", spec.server.pod
+        yield "extraction.pod", spec.extraction.pod
+
+    def plan(self, run: ThisRun, message: TerminationMessage) -> ExtractPlan | None:
+        """As the plan said it."""
+        del run
+        return message.extract_plan
+
+    def summary(self, status: ExtractRunStatus) -> str:
+        """Rows, tokens and size."""
+        plan = status.plan
+        if plan is None:
+            return ""
+        size = size_for_people(plan.state_bytes + plan.other_bytes)
+        return f"{plan.rows} rows of {plan.tokens} tokens, {size}"
+
+    def finished(self, run: ThisRun, message: TerminationMessage) -> Finished | None:
+        """The rows that were counted in the store, and where it is."""
+        result, plan = message.extract_finish, run.status.plan
+        if result is None or plan is None:
+            return None
+        return Finished(
+            progress=ExtractProgress(
+                rows=result.rows,
+                total=plan.rows,
+                tokens=result.tokens,
+                bytes=result.bytes,
+                size=size_for_people(result.bytes),
+                quarantined=result.quarantined,
+            ),
+            output=ExtractOutput(
+                volume=self.storage(run).data,
+                path=run.spec.output.path,
+                manifest=below_data(result.manifest),
+                manifest_sha256=result.manifest_sha256,
+                model=OutputModel(name=_model(run).name, fingerprint=plan.model.fingerprint),
+                rows=result.rows,
+                tokens=result.tokens,
+                bytes=result.bytes,
+                layer_ids=plan.layer_ids,
+                dtype=run.spec.dtype,
+            ),
+            message=f"{result.rows} rows of {result.tokens} tokens",
+            failures=tuple(result.failures),
+        )
+
+    def takes_input(self) -> bool:
+        """Always."""
+        return True
+
+    def upstream(self, run: ThisRun) -> RunKey | None:
+        """The SynthRun that it names."""
+        named = run.spec.from_.synth_run
+        return RunKey(SYNTHRUN, run.key.namespace, named.name) if named is not None else None
+
+    def input(self, run: ThisRun) -> RunInput | None:
+        """What it was bound to."""
+        return run.status.input
+
+    def published(self, run: ThisRun) -> RunInput | None:
+        """Nothing: no kind takes a store as its input."""
+        del run
+        return None
+
+    def _input_volume(self, run: ThisRun) -> Volume | None:
+        """The input's volume, where it is another one than the run's own data."""
+        bound = run.status.input
+        return bound.volume if bound is not None and bound.volume != self.storage(run).data else None
+
+    def _records(self, run: ThisRun) -> JobRecords:
+        bound, path = run.status.input, run.spec.from_.path
+        if path is not None:
+            return JobRecords(path=data_path(path))
+        if bound is None:
+            raise AssertionError(f"{run.key} has no input yet")
+        root = api_names.DATA_MOUNT if self._input_volume(run) is None else api_names.INPUT_MOUNT
+        return JobRecords(
+            path=f"{root}/{bound.path}",
+            manifest=f"{root}/{bound.manifest}",
+            manifest_sha256=bound.manifest_sha256,
+            model_fingerprint=bound.model_fingerprint,
+        )
+
+
+def _model(run: ThisRun) -> Model:
+    """Its own model, or that of the run it takes its input from."""
+    bound = run.status.input
+    model = run.spec.model or (bound.model if bound is not None else None)
+    if model is None:
+        raise AssertionError(f"{run.key} has neither model nor input, which its schema excludes")
+    return model
+
+
+def _layers(layers: Layers) -> JobLayers:
+    drafter = layers.from_drafter
+    return JobLayers(
+        ids=layers.ids,
+        default=layers.default,
+        from_drafter=f"{api_names.MODELS_MOUNT}/{drafter.path}" if drafter is not None else None,
+    )
+
+
+def _staging(spec: ExtractRunSpec) -> str | None:
+    """Where servers leave states: a folder of the pod, or the one that given servers share."""
+    if spec.staging is not None:
+        return data_path(spec.staging)
+    return api_names.STAGING_MOUNT if spec.server is not None else None
+
+
+__all__ = ["ExtractRunKind"]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from draftmill_api.v1alpha1.resources import EXTRACT_RUN, SYNTH_RUN, Resource
+from draftmill_cli.cluster import the_one
+from draftmill_cli.commands.get import rows_of
+from draftmill_cli.errors import CliError
+from draftmill_cli.kinds import RunName, parse_run, split
+from draftmill_cli.view import line
+from tests.support.extractruns import extract_progress, smallest_extract_run
+
+
+@pytest.mark.parametrize(
+    ("text", "resource", "name"),
+    [
+        ("k25", None, "k25"),
+        ("er/k25", EXTRACT_RUN, "k25"),
+        ("extractrun/k25", EXTRACT_RUN, "k25"),
+        ("extractruns/k25", EXTRACT_RUN, "k25"),
+        ("SR/k25", SYNTH_RUN, "k25"),
+    ],
+)
+def test_a_kind_may_stand_before_the_name(text: str, resource: Resource | None, name: str) -> None:
+    assert split(text) == (resource, name)
+
+
+def test_an_unknown_kind_is_told_the_known_ones() -> None:
+    with pytest.raises(CliError, match="job/ is no kind of run; there are sr/, er/"):
+        split("job/k25")
+
+
+def test_a_name_of_several_kinds_has_to_be_said_with_its_kind() -> None:
+    found = [RunName(SYNTH_RUN, "k25"), RunName(EXTRACT_RUN, "k25")]
+    with pytest.raises(CliError, match="several runs are called k25; say sr/k25 or er/k25"):
+        the_one(found, "k25", "team")
+    assert the_one(found[1:], "k25", "team") == found[1]
+
+
+def test_a_name_that_nobody_has_is_told_where_to_look() -> None:
+    with pytest.raises(CliError, match="there is no k25 in namespace team"):
+        the_one([], "k25", "team")
+
+
+def test_runs_of_several_kinds_are_listed_as_every_command_takes_them() -> None:
+    table = {
+        "columnDefinitions": [{"name": "Name"}, {"name": "Phase"}],
+        "rows": [{"cells": ["k25", "Running"], "object": {"metadata": {"namespace": "team"}}}],
+    }
+    assert rows_of(table, wide=False, with_namespace=False, kind="er")[1] == ["er/k25", "Running"]
+
+
+def test_an_extraction_in_one_line() -> None:
+    progress = extract_progress(3, 12).model_copy(update={"size": "14 MB", "tokens_per_second": 900})
+    status = {"phase": "Running", "progress": progress.to_json()}
+    run = parse_run(smallest_extract_run("k25") | {"status": status})
+    assert line(run) == "Running, 3/12 (0 quarantined), 14 MB, 900 tok/s"
