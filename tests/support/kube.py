@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -19,7 +19,6 @@ from draftmill_api import names
 from tests.support.waiting import until
 
 Manifest = dict[str, Any]
-_PLURAL = "synthruns"
 _CGROUPS = Path("/sys/fs/cgroup")
 _CRDS = Path(__file__).parents[2] / "crds"
 
@@ -30,11 +29,17 @@ class Kube:
 
     Attributes:
         cgroup: Name of the cgroup below which the cluster's pods are, to find their processes.
+        plural: The kind of run that it is asked about.
     """
 
     api: Any
     namespace: str
     cgroup: str = ""
+    plural: str = "synthruns"
+
+    def of(self, plural: str) -> Kube:
+        """The same, asked about another kind of run."""
+        return replace(self, plural=plural)
 
     @property
     def core(self) -> Any:
@@ -53,12 +58,12 @@ class Kube:
         return client.CustomObjectsApi(self.api)
 
     def create_run(self, manifest: Manifest) -> str:
-        """Creates a SynthRun and returns its name."""
+        """Creates a run and returns its name."""
         self.objects.create_namespaced_custom_object(*self._runs, manifest)
         return str(manifest["metadata"]["name"])
 
     def run(self, name: str) -> Manifest | None:
-        """A SynthRun, or None."""
+        """A run, or None."""
         try:
             return dict(self.objects.get_namespaced_custom_object(*self._runs, name))
         except client.ApiException as error:
@@ -67,14 +72,14 @@ class Kube:
             raise
 
     def list_runs(self) -> list[str]:
-        """Names of all SynthRuns of the namespace."""
+        """Names of all runs of the namespace."""
         return [
             item["metadata"]["name"]
             for item in self.objects.list_namespaced_custom_object(*self._runs)["items"]
         ]
 
     def status(self, name: str) -> Manifest:
-        """The status of a SynthRun; empty before the operator has seen it."""
+        """The status of a run; empty before the operator has seen it."""
         run = self.run(name)
         return dict((run or {}).get("status", {}))
 
@@ -153,7 +158,7 @@ class Kube:
 
     @property
     def _runs(self) -> tuple[str, str, str, str]:
-        return names.GROUP, names.VERSION, self.namespace, _PLURAL
+        return names.GROUP, names.VERSION, self.namespace, self.plural
 
 
 def connect(kubeconfig: Path, namespace: str, cgroup: str = "") -> Kube:

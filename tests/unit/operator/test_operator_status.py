@@ -45,7 +45,10 @@ def after(
     **parts: Any,
 ) -> SynthRunStatus:
     now = NOW + timedelta(seconds=seconds)
-    return summarise(Situation(SYNTH, run(status, **parts), seen or Observed(), endpoints, (), now), decision)
+    where = Situation(SYNTH, run(status, **parts), seen or Observed(), endpoints, (), now)
+    result = summarise(where, decision)
+    assert isinstance(result, SynthRunStatus)
+    return result
 
 
 def condition(status: SynthRunStatus, kind: str) -> tuple[str, str, str]:

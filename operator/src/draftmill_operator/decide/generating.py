@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from draftmill_api.base import ApiModel
 from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_api.v1alpha1.status import Phase
@@ -30,6 +29,7 @@ from draftmill_operator.decide.starting import (
     start,
 )
 from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
+from draftmill_operator.kinds.base import AnyProgress
 from draftmill_operator.observe.types import ObservedJob, Problem
 
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
@@ -158,7 +158,7 @@ def _accounted(situation: Situation, worker: Worker, job: ObservedJob) -> int:
     return situation.kind.tally.accounted(known) if known is not None else 0
 
 
-def _best_known(situation: Situation, worker: Worker, job: ObservedJob) -> ApiModel | None:
+def _best_known(situation: Situation, worker: Worker, job: ObservedJob) -> AnyProgress | None:
     """The newest count of a worker there is: its last words, its last answer, or what status has of it."""
     tally = situation.kind.tally
     if job.message is not None and job.message.worker is not None:

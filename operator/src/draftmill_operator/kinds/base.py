@@ -226,3 +226,5 @@ class RunKind(ABC, Generic[SpecT, StatusT]):
 
 AnyRun = Run[RunSpec, AnyStatus]
 AnyKind = RunKind[Any, Any]
+AnyProgress = Any
+"""Progress of some kind; its tally knows which."""

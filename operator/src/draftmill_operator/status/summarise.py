@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from draftmill_api.base import ApiModel
 from draftmill_api.progress import Progress
 from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.status import Failure, Phase, Servers
@@ -12,6 +11,7 @@ from draftmill_operator.decide.ended import terminal_condition
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.starting import AT_WORK, server_problem
 from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
+from draftmill_operator.kinds.base import AnyProgress
 from draftmill_operator.status.conditions import ServerCount, conditions
 from draftmill_operator.status.together import failures_together
 
@@ -118,7 +118,7 @@ def _servers(count: ServerCount) -> Servers | None:
     return Servers(ready=count.ready, wanted=count.wanted, summary=f"{count.ready}/{count.wanted}")
 
 
-def _progress(situation: Situation, decision: Decision) -> ApiModel | None:
+def _progress(situation: Situation, decision: Decision) -> AnyProgress | None:
     """Counts of the finish, or of all workers together; rates only while Running.
 
     While a worker has not said anything yet, the counts stay as they were: they do not fall.
@@ -141,7 +141,7 @@ def _all_heard(situation: Situation) -> bool:
     return all(worker.job is not None and worker.index in situation.progress for worker in situation.workers)
 
 
-def _of_worker(situation: Situation, worker: Worker) -> ApiModel | None:
+def _of_worker(situation: Situation, worker: Worker) -> AnyProgress | None:
     """The worker's last words, its answer, or what it said in an earlier attempt."""
     tally, job = situation.kind.tally, worker.job
     if job is not None and job.message is not None and job.message.worker is not None:
