@@ -23,7 +23,7 @@ cluster-status: ## Say whether it runs, and how to use it
 	@$(DEV) cluster-status
 
 ##@ Test
-.PHONY: test test-unit test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster
+.PHONY: test test-unit test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract
 test: venv ## All tests but the two below; starts what they need (needs root)
 	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
 
@@ -49,13 +49,16 @@ lint: venv ## Style, types, import rules, generated files
 	@$(BIN)/lint-imports
 	@PYTHONPATH=dev $(BIN)/python -m draftmill_dev.generate --check
 
-bench: bench-generate bench-cluster ## All benchmarks
+bench: bench-generate bench-cluster bench-extract ## All benchmarks
 
 bench-generate: venv ## Throughput of the generator beside a rival's
 	@$(BIN)/python benchmarks/run.py
 
 bench-cluster: venv ## Seconds until a control plane, and a cluster that runs already, can be used
 	@PYTHONPATH=dev $(BIN)/python benchmarks/cluster.py
+
+bench-extract: venv ## The store of hidden states beside the disk and the memory under it
+	@$(BIN)/python benchmarks/extract_store.py
 
 ##@ Make
 .PHONY: generate requirements images venv clean help

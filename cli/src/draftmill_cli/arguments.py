@@ -15,7 +15,7 @@ Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
 
 On a cluster:             get, status, watch, logs, suspend, resume, restart, retry
                           (also as `kubectl draftmill ...`)
-On files:                 sample, check
+On files:                 sample, check, store verify|stat|head|export
 Without any Kubernetes:   plan, generate, finish --config job.yaml
 """
 
@@ -92,6 +92,28 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the output folder of a run")
 
 
+def _store(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    verify = actions.add_parser(
+        "verify",
+        help="check every row's hash; exit code 1 names shard and row of what is wrong",
+        description="Read a whole store and check it against its index and manifest. Exit code: 0 when all "
+        "is well, 1 when not.",
+    )
+    verify.add_argument("--headers", action="store_true", help="look at sizes and headers only; fast")
+    stat = actions.add_parser("stat", help="say what a store holds")
+    head = actions.add_parser("head", help="show the first rows")
+    head.add_argument("-c", "--count", type=int, default=10, help="rows to show (default: 10)")
+    export = actions.add_parser("export", help="write the rows as another trainer reads them")
+    export.add_argument("--format", required=True, choices=["specforge", "speculators"], help="whose layout")
+    export.add_argument("--output", required=True, metavar="DIR", type=Path, help="an empty or new folder")
+    export.add_argument(
+        "--model", metavar="DIR", type=Path, help="specforge: the target's folder, for its final norm"
+    )
+    for action in (verify, stat, head, export):
+        action.add_argument("folder", metavar="PATH", type=Path, help="the folder of the store")
+
+
 def _nothing(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -124,6 +146,7 @@ COMMANDS = (
         "Re-read an output folder as the finish step does. Exit code: 0 when all is well, 1 when not.",
         extra="jobs",
     ),
+    Command("store", "look at a store of hidden states, or export it", _store, extra="jobs"),
     Command(
         "suspend",
         "stop a run and free what it holds",

@@ -72,7 +72,7 @@ def test_closing_keeps_the_open_shard_open_for_the_next_start(tmp_path: Path) ->
         for each in ROWS[:5]:
             store.append(each, _nothing)
     with writer(tmp_path, shard_bytes=1 << 20) as store:
-        assert len(store.rows) == 5
+        assert [store.holds(each.facts.key, each.token_ids) for each in ROWS[:6]] == [True] * 5 + [False]
         for each in ROWS[5:]:
             store.append(each, _nothing)
         store.seal()

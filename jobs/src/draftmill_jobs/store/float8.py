@@ -76,8 +76,9 @@ def _codes() -> NDArray[np.uint8]:
     above = np.clip(np.searchsorted(steps, values), 1, len(steps) - 1)
     to_lower, to_upper = values - steps[above - 1], steps[above] - values
     is_upper = (to_upper < to_lower) | ((to_upper == to_lower) & (above % 2 == 0))
-    code = np.where(is_upper, above, above - 1).astype(np.uint8)
-    return code | ((upper >> 8) & 0x80).astype(np.uint8)
+    code: NDArray[np.uint8] = np.where(is_upper, above, above - 1).astype(np.uint8)
+    code |= ((upper >> 8) & 0x80).astype(np.uint8)
+    return code
 
 
 def _upper_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -31,14 +31,26 @@ class Lines(Generic[LineModel]):
 def read_lines(path: Path, model: type[LineModel]) -> Lines[LineModel]:
     """Reads a file; one that is not there has no lines.
 
+    Raises:
+        StoreCorruptError: A broken line stands before a good one, which no crash of a writer leaves.
+    """
+    lines: Lines[LineModel] = Lines([], [])
+    for value, end in iterate_lines(path, model):
+        lines.values.append(value)
+        lines.ends.append(end)
+    return lines
+
+
+def iterate_lines(path: Path, model: type[LineModel]) -> Iterator[tuple[LineModel, int]]:
+    """The whole lines of a file, one after another, and where each ends.
+
     What a crash left behind the last whole line (half a line, blank or zeroed space) is not a line.
 
     Raises:
         StoreCorruptError: A broken line stands before a good one, which no crash of a writer leaves.
     """
-    lines: Lines[LineModel] = Lines([], [])
     if not path.exists():
-        return lines
+        return
     broken_at: int | None = None
     offset = 0
     with path.open("rb") as file:
@@ -52,14 +64,24 @@ def read_lines(path: Path, model: type[LineModel]) -> Lines[LineModel]:
                     f"{path}: the line at byte {broken_at} cannot be read, but lines after it can"
                 )
             else:
-                lines.values.append(value)
-                lines.ends.append(offset)
-    return lines
+                yield value, offset
 
 
 def render_lines(values: Iterable[BaseModel]) -> bytes:
     """The lines of a file."""
     return b"".join(value.model_dump_json(exclude_none=True).encode() + b"\n" for value in values)
+
+
+def cut_torn_tail(path: Path, model: type[LineModel]) -> None:
+    """Cuts off what a crash left behind the last whole line, durably.
+
+    Raises:
+        StoreCorruptError: A broken line stands before a good one, which no crash of a writer leaves.
+    """
+    end = 0
+    for _, line_end in iterate_lines(path, model):
+        end = line_end
+    cut_file(path, end)
 
 
 def cut_file(path: Path, end: int) -> None:

@@ -29,17 +29,24 @@ from draftmill_jobs.store.folder import (
     workers_seen,
     write_store_file,
 )
-from draftmill_jobs.store.lines import read_lines
+from draftmill_jobs.store.lines import iterate_lines
+from draftmill_jobs.store.places import RowPlaces
 from draftmill_jobs.store.recovery import Recovered, recover, seal
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A worker's part, locked and made right, and every row that a sealed shard of any worker holds."""
+    """A worker's part, locked and made right, and every row that is there.
+
+    Attributes:
+        lock: Of the part.
+        part: The part.
+        places: Of the rows of its open shard and of all workers' sealed shards.
+    """
 
     lock: PartLock
     part: Recovered
-    sealed: list[StoreLine]
+    places: RowPlaces
 
 
 def take_over(folder: Path, binding: StoreBinding, *, run: JobRun, share: Share) -> Opened:
@@ -63,7 +70,8 @@ def take_over(folder: Path, binding: StoreBinding, *, run: JobRun, share: Share)
             try:
                 now = StoreFolder(binding=binding, workers=share.count, run=run)
                 _bind(folder, before, now, share.index, me)
-                return Opened(lock, recover(folder, share.index, binding), _sealed_rows(folder))
+                part = recover(folder, share.index, binding)
+                return Opened(lock, part, _places(folder, part))
             except BaseException:
                 lock.release()
                 raise
@@ -122,5 +130,11 @@ def _look_after(folder: Path, worker: int, binding: StoreBinding, me: Holder, *,
         lock.release()
 
 
-def _sealed_rows(folder: Path) -> list[StoreLine]:
-    return [row for part in index_parts(folder) for row in read_lines(part, StoreLine).values]
+def _places(folder: Path, part: Recovered) -> RowPlaces:
+    places = RowPlaces()
+    for index in index_parts(folder):
+        for row, _ in iterate_lines(index, StoreLine):
+            places.add(row)
+    for row in part.open.rows if part.open else ():
+        places.add(row)
+    return places

@@ -21,7 +21,7 @@ from draftmill_jobs.shared.files import AppendOnlyFile, write_atomically
 from draftmill_jobs.store.errors import StoreCorruptError
 from draftmill_jobs.store.folder import index_part, sealed_shards, shard_numbers, shard_path
 from draftmill_jobs.store.layout import HEADER_BYTES, StateLayout
-from draftmill_jobs.store.lines import cut_file, read_lines, render_lines
+from draftmill_jobs.store.lines import cut_file, cut_torn_tail, iterate_lines, read_lines, render_lines
 from draftmill_jobs.store.rows import hash_of
 from draftmill_jobs.store.shard import OpenShard, journal_of, loss_mask, partial_of
 
@@ -33,12 +33,10 @@ class Recovered:
     """A worker's part of a store.
 
     Attributes:
-        index: The rows of its sealed shards.
         open: Its open shard, if it has rows.
         next_number: Of the next shard.
     """
 
-    index: list[StoreLine]
     open: OpenShard | None
     next_number: int
 
@@ -55,19 +53,18 @@ def recover(folder: Path, worker: int, binding: StoreBinding) -> Recovered:
     for path in paths:
         if path.exists():
             _complete_index(path, index_part(folder, worker))
-    index = _index_of_sealed_shards(folder, worker)
+    _clean_index(index_part(folder, worker), sealed_shards(folder))
     still_open = [shard for path in paths if not path.exists() and (shard := _reopen(path, binding))]
     for shard in still_open[:-1]:
-        index += seal(shard, index_part(folder, worker))
-    return Recovered(index, still_open[-1] if still_open else None, numbers[-1] + 1 if numbers else 0)
+        seal(shard, index_part(folder, worker))
+    return Recovered(still_open[-1] if still_open else None, numbers[-1] + 1 if numbers else 0)
 
 
-def seal(shard: OpenShard, index: Path) -> list[StoreLine]:
-    """Seals a shard and takes its rows into the index; returns them."""
+def seal(shard: OpenShard, index: Path) -> None:
+    """Seals a shard and takes its rows into the index."""
     shard.seal()
     _append(index, shard.rows)
     journal_of(shard.path).unlink()
-    return shard.rows
 
 
 def _complete_index(shard: Path, index: Path) -> None:
@@ -76,27 +73,20 @@ def _complete_index(shard: Path, index: Path) -> None:
         raise StoreCorruptError(f"both {shard} and {partial_of(shard).name} exist")
     if not journal_of(shard).exists():
         return
-    known = read_lines(index, StoreLine)
-    cut_file(index, known.end)
-    keys = {row.key for row in known.values if row.shard == shard.name}
+    cut_torn_tail(index, StoreLine)
+    keys = {row.key for row, _ in iterate_lines(index, StoreLine) if row.shard == shard.name}
     journalled = [line.row for line in read_lines(journal_of(shard), JournalLine).values]
     _append(index, [row for row in journalled if row.key not in keys])
     journal_of(shard).unlink()
 
 
-def _index_of_sealed_shards(folder: Path, worker: int) -> list[StoreLine]:
-    """A worker's index, without the rows of shards that somebody has removed."""
-    path = index_part(folder, worker)
-    lines, sealed = read_lines(path, StoreLine), sealed_shards(folder)
-    cut_file(path, lines.end)
-    kept = [row for row in lines.values if row.shard in sealed]
-    if len(kept) < len(lines.values):
-        log.warning(
-            "%d rows were in shards that are gone: their states are asked for again",
-            len(lines.values) - len(kept),
-        )
-        write_atomically(path, render_lines(kept))
-    return kept
+def _clean_index(index: Path, sealed: set[str]) -> None:
+    """Cuts a torn tail off, and takes out the rows of shards that somebody has removed."""
+    cut_torn_tail(index, StoreLine)
+    if lost := sum(row.shard not in sealed for row, _ in iterate_lines(index, StoreLine)):
+        log.warning("%d rows were in shards that are gone: their states are asked for again", lost)
+        rows = (row for row, _ in iterate_lines(index, StoreLine))
+        write_atomically(index, render_lines(row for row in rows if row.shard in sealed))
 
 
 def _reopen(shard: Path, binding: StoreBinding) -> OpenShard | None:

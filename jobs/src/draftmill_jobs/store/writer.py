@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Final, Self, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from draftmill_jobs.store.errors import StoreDiffersError
 from draftmill_jobs.store.folder import INDEX_FILE, MANIFEST_FILE, index_part, shard_path
 from draftmill_jobs.store.layout import HEADER_BYTES, StateLayout
 from draftmill_jobs.store.opening import take_over
+from draftmill_jobs.store.places import Place
 from draftmill_jobs.store.recovery import seal
 from draftmill_jobs.store.rows import EncodedRow, StoreRow, encode_row
 from draftmill_jobs.store.shard import OpenShard, partial_of
@@ -79,8 +80,7 @@ class StoreWriter:
         self._group_bytes, self._group_seconds = group_bytes, group_seconds
         opened = take_over(folder, binding, run=run, share=share)
         self._part_lock, self._shard, self._number = opened.lock, opened.part.open, opened.part.next_number
-        journalled = self._shard.rows if self._shard else []
-        self._rows = {row.key: row for row in (*opened.sealed, *journalled)}
+        self._places = opened.places
         self._appended = False
         self._pending: list[_Pending] = []
         self._pending_bytes, self._oldest = 0, 0.0
@@ -90,11 +90,6 @@ class StoreWriter:
         self._state = threading.Condition()
         self._committer = threading.Thread(target=self._commit_groups, name="store-committer", daemon=True)
         self._committer.start()
-
-    @property
-    def rows(self) -> Mapping[tuple[str, str], StoreLine]:
-        """The rows of sealed shards, of all workers, and of this worker's open shard, by (dataset, id)."""
-        return MappingProxyType(self._rows)
 
     def holds(self, key: tuple[str, str], token_ids: NDArray[np.int32]) -> bool:
         """Whether the store has this row already, so that its states need not be asked for.
@@ -106,12 +101,13 @@ class StoreWriter:
         Raises:
             StoreDiffersError: It has a row of this name for other tokens.
         """
-        row = self._rows.get(key)
-        if row is None:
+        with self._state:
+            place = self._places.find(key)
+        if place is None:
             return False
-        if not np.array_equal(self._stored_ids(row), token_ids):
+        if not np.array_equal(self._stored_ids(place), token_ids):
             raise StoreDiffersError(
-                f"{self._folder} holds row {row.dataset}/{row.id} for other tokens than its record has"
+                f"{self._folder} holds row {'/'.join(key)} for other tokens than its record has"
             )
         return True
 
@@ -133,7 +129,7 @@ class StoreWriter:
         while True:
             with self._state:
                 self._raise_failure()
-                if row.facts.key in self._rows:
+                if self._places.find(row.facts.key):
                     raise ValueError(f"row {row.facts.dataset}/{row.facts.id} is in the store already")
                 shard = self._open_shard()
                 if not self._is_full_for(shard, size):
@@ -221,7 +217,7 @@ class StoreWriter:
 
     def _write(self, shard: OpenShard, row: EncodedRow, durable: Callable[[], None]) -> StoreLine:
         line = self._or_fail(lambda: shard.write(row))
-        self._rows[line.row.key] = line.row
+        self._places.add(line.row)
         if not self._pending:
             self._oldest = time.monotonic()
         self._pending.append(_Pending(line, durable))
@@ -261,7 +257,7 @@ class StoreWriter:
         if self._failure is not None:
             raise JobFailedError(self._failure.reason, self._failure.message) from self._failure
 
-    def _stored_ids(self, row: StoreLine) -> NDArray[np.int32]:
+    def _stored_ids(self, row: Place) -> NDArray[np.int32]:
         path = self._folder / row.shard
         if not path.exists():
             path = partial_of(path)
