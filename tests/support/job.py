@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -136,13 +135,6 @@ class Job:
             stderr=subprocess.STDOUT,
             text=True,
         )
-
-
-def stop(process: subprocess.Popen[str], number: signal.Signals = signal.SIGKILL) -> tuple[int, str]:
-    """Sends a signal and waits for the end; returns exit code and output."""
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
-    return process.returncode, output
 
 
 async def until(condition: Any, *, within: float = 20.0) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from draftmill_api.exitcode import ExitCode
+from tests.support.forked import forkserver
 from tests.support.job import Job
 
 _START = 60.0  # seconds within which a worker must have its first new record
@@ -66,8 +67,7 @@ class ForkedWorker:
     """The same code in a process of its own, forked from one that has imported everything already."""
 
     def __init__(self) -> None:
-        self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["tests.support.preloaded"])
+        self._context = forkserver()
 
     def start(self, config: Path) -> Running:
         """Forks a worker."""

@@ -16,15 +16,16 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.generate import opening
 from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
+from tests.support.forked import ForkedProgram
 from tests.support.generator_kills import slow_tailed_server
-from tests.support.job import Job, prompts, stop, unique, until
+from tests.support.job import Job, prompts, unique, until
 from tests.support.killing_worker import ForkedWorker, kill_until_done
-from tests.support.tiny_model import TinyModel
+from tests.support.tiny_model import Thinking, TinyModel
 
 
-@pytest.fixture
-def slow_server(model: TinyModel) -> Iterator[str]:
-    with slow_tailed_server(model) as url:
+@pytest.fixture(scope="module")
+def slow_server(models: dict[Thinking, TinyModel]) -> Iterator[str]:
+    with slow_tailed_server(models[Thinking.NONE]) as url:
         yield url
 
 
@@ -41,18 +42,20 @@ def test_killed_at_random_instants_nothing_is_lost_or_doubled(job: Job, slow_ser
 
 
 async def test_sigterm_lets_answers_finish_and_asks_to_be_retried(job: Job, slow_server: str) -> None:
-    job.datasets = {"A": prompts(1000)}
+    job.datasets = {"A": prompts(300)}
     job.endpoints = [{"name": "s0", "url": slow_server, "engine": "VLLM"}]
-    process = job.start("--grace-period", "10")
     output = job.output / "A" / "raw_responses.jsonl"
-    await until(lambda: output.exists() and output.stat().st_size > 20_000, within=60.0)
-    code, said = stop(process, signal.SIGTERM)
+    with ForkedProgram(
+        job.folder, "generate", "--config", str(job.write()), "--grace-period", "10"
+    ) as program:
+        await until(lambda: output.exists() and output.stat().st_size > 20_000, within=60.0)
+        code, said = await asyncio.to_thread(program.stop, signal.SIGTERM)
     assert code == ExitCode.INTERRUPTED, said
     assert "stopping: 16 answers in flight" in said
     done = len(unique(job.lines()))
-    assert 16 < done < 1000
+    assert 16 < done < 300
     await job.generate()
-    assert len(unique(job.lines())) == 1000
+    assert len(unique(job.lines())) == 300
 
 
 TAILS = {

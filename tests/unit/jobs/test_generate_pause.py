@@ -15,6 +15,7 @@ from draftmill_jobs.errors import JobPausedError
 from draftmill_jobs.generate import retry
 from draftmill_jobs.generate.guard import WhenPaused
 from tests.support.engine_server import EngineServer, Fail, Reaction, Reply, Request
+from tests.support.forked import ForkedProgram
 from tests.support.job import Job, prompts, unique, until
 from tests.support.job_pages import free_port, progress_when
 
@@ -163,14 +164,11 @@ async def test_the_program_ends_with_three_and_the_sentence(failing: Job, server
 
 async def test_the_program_can_be_told_to_stay(failing: Job, server: EngineServer) -> None:
     port = free_port()
-    process = failing.start("--when-paused", "wait", "--http-port", str(port))
-    try:
+    arguments = ("--when-paused", "wait", "--http-port", str(port))
+    with ForkedProgram(failing.folder, "generate", "--config", str(failing.write()), *arguments) as program:
         await progress_when(port, at_rest(server), within=60.0)
-        process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(process.communicate, timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == ExitCode.INTERRUPTED
+        code, _ = await asyncio.to_thread(program.stop, signal.SIGTERM)
+    assert code == ExitCode.INTERRUPTED
 
 
 async def test_sigterm_ends_a_paused_worker_at_once(failing: Job, server: EngineServer) -> None:
