@@ -43,3 +43,9 @@ def test_two_of_one_name_are_refused_by_that_name(
 def test_different_names_are_accepted() -> None:
     accepted = SynthJobConfig.model_validate(config(["A", "B"], ["s0", "s1"]))
     assert [endpoint.name for endpoint in accepted.endpoints] == ["s0", "s1"]
+
+
+def test_a_cap_with_short_prompts_below_the_cap_without_is_refused() -> None:
+    raw = config(["A"], []) | {"generation": {"concurrency": 128, "concurrencyShort": 127}}
+    with pytest.raises(ValidationError, match="concurrencyShort lets short prompts go beyond"):
+        SynthJobConfig.model_validate(raw)

@@ -48,6 +48,8 @@ def test_what_is_live_by_design_is_live() -> None:
         "server.keepAfterFailure",
         "endpoints",
         "generation.concurrency",
+        "generation.shortPromptTokens",
+        "generation.concurrencyShort",
         "generation.connectTimeout",
         "generation.stallTimeout",
         "generation.retries",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from draftmill_api.v1alpha1.synthrun import ErrorPolicy
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
 from draftmill_jobs.generate.guard import Guard, WhenPaused
-from draftmill_jobs.generate.limiter import Limiter
+from draftmill_jobs.generate.limiter import Caps, Limiter
 
 
 def failed(reason: str = "server_error", identity: str = "k") -> FailedRow:
@@ -88,7 +88,7 @@ TEN = ErrorPolicy(warn_percent=10, pause_percent=20, window=10)
 
 
 def guard(when: WhenPaused = WhenPaused.WAIT) -> tuple[Guard, Limiter]:
-    limiter = Limiter(4)
+    limiter = Limiter(Caps(4, 4))
     return Guard(limiter, TEN, "", when), limiter
 
 
@@ -188,7 +188,7 @@ async def test_a_worker_that_is_about_to_exit_says_how_to_start_it_again_and_sta
 
 
 async def test_rows_that_wait_for_a_lease_stay_where_they_are_until_it_goes_on() -> None:
-    limiter = Limiter(1)
+    limiter = Limiter(Caps(1, 1))
     held = await limiter.lease()
     waiting = asyncio.ensure_future(limiter.lease())
     await asyncio.sleep(0)
@@ -196,7 +196,7 @@ async def test_rows_that_wait_for_a_lease_stay_where_they_are_until_it_goes_on()
     held.release()
     await asyncio.sleep(0)
     assert not waiting.done()
-    limiter.set_limit(5)
+    limiter.set_caps(Caps(5, 5))
     assert not waiting.done()
     limiter.resume()
     (await waiting).release()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from datetime import UTC, datetime
@@ -17,7 +16,6 @@ from draftmill_jobs.engines.metrics import ServerFigures, read_figures
 from draftmill_jobs.generate.budget import Admission, TokenBudget
 from draftmill_jobs.generate.formats import clock_time, short_time, two_digits
 from draftmill_jobs.generate.life import Flight, Life
-from draftmill_jobs.generate.limiter import Limiter
 from draftmill_jobs.generate.retry import backoff
 
 BODIES = {
@@ -206,32 +204,6 @@ def test_a_line_of_something_else_may_be_garbled() -> None:
 def test_any_page_gives_figures_or_none(parts: list[str]) -> None:
     figures = read_figures(Engine.VLLM, "".join(parts))
     assert figures is None or math.isfinite(figures.generated + figures.requests)
-
-
-async def test_leases_are_capped_handed_on_and_released_once() -> None:
-    limiter = Limiter(2)
-    first, second = await limiter.lease(), await limiter.lease()
-    late = asyncio.create_task(limiter.lease())
-    again = asyncio.create_task(limiter.lease(first=True))
-    await asyncio.sleep(0)
-    first.release()
-    first.release()
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert again.done(), "a row that was asked before goes first"
-    assert not late.done()
-    limiter.set_limit(3)
-    with await late:
-        pass
-    second.release()
-    (await again).release()
-    leases = [await limiter.lease() for _ in range(3)]
-    waiting = asyncio.create_task(limiter.lease())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    leases[0].release()
-    await asyncio.sleep(0)
-    (await limiter.lease()).release()
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,8 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("generation.api", Change.REFUSED, _ANEW),
     Field("generation.chatTemplateKwargs", Change.REFUSED, _ANEW),
     Field("generation.concurrency", Change.LIVE),
+    Field("generation.shortPromptTokens", Change.LIVE),
+    Field("generation.concurrencyShort", Change.LIVE),
     Field("generation.connectTimeout", Change.LIVE),
     Field("generation.stallTimeout", Change.LIVE),
     Field("generation.retries", Change.LIVE),

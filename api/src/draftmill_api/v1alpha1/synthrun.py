@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from draftmill_api.base import ApiModel, Duration, Fraction, Rule, Temperature, says
 from draftmill_api.v1alpha1.lifecycle import RunSpec
@@ -182,6 +182,11 @@ class OnPause(ApiModel):
     )
 
 
+_SHORT_BELOW = (
+    "generation.concurrencyShort lets short prompts go beyond generation.concurrency: it cannot be smaller"
+)
+
+
 class Generation(ApiModel):
     """How requests are sent."""
 
@@ -200,6 +205,24 @@ class Generation(ApiModel):
         le=65536,
         description="Most requests in flight at once, over all servers, shared among the workers.",
         json_schema_extra=says("concurrency is the number of requests in flight at once: from 1 to 65536"),
+    )
+    short_prompt_tokens: int = Field(
+        default=512,
+        ge=1,
+        le=16_777_216,
+        description="With concurrencyShort, a prompt of at most so many tokens is short: tokens that the "
+        "model's chat template makes of messages and tools, counted before they are sent.",
+    )
+    concurrency_short: int | None = Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description="Most requests in flight at once when some of the prompts are short: those may go beyond "
+        "concurrency, up to here, and the others may not. Left out, all prompts are treated alike.",
+        json_schema_extra=says(
+            "concurrencyShort is the number of requests in flight at once with short prompts among them: "
+            "from 1 to 65536"
+        ),
     )
     connect_timeout: Duration = Field(default="10s", description="Longest wait for a connection to a server.")
     stall_timeout: Duration = Field(
@@ -227,6 +250,12 @@ class Generation(ApiModel):
     pod: PodOverrides | None = Field(
         default=None, description="Overrides of the job pods: plan, generator and finish."
     )
+
+    @model_validator(mode="after")
+    def _short_prompts_have_no_lower_cap(self) -> Self:
+        if self.concurrency_short is not None and self.concurrency_short < self.concurrency:
+            raise ValueError(_SHORT_BELOW)
+        return self
 
 
 class Output(ApiModel):
@@ -260,6 +289,11 @@ class SynthRunSpec(RunSpec):
         Rule(
             "self.generation.concurrency >= self.generation.workers",
             "generation.concurrency is shared among the workers: it cannot be smaller than workers",
+        ),
+        Rule(
+            "!has(self.generation.concurrencyShort) || "
+            "self.generation.concurrencyShort >= self.generation.concurrency",
+            _SHORT_BELOW,
         ),
         Rule(
             "self.generation.errorPolicy.warnPercent <= self.generation.errorPolicy.pausePercent",

@@ -9,6 +9,7 @@ from itertools import islice
 from draftmill_api.record import row_id
 from draftmill_jobs.generate.asking import Asker, now_text
 from draftmill_jobs.generate.budget import Admission, TokenBudget
+from draftmill_jobs.generate.limiter import Size
 from draftmill_jobs.generate.records import unusable_row
 from draftmill_jobs.generate.resume import OpenDataset, leave_out_strangers
 from draftmill_jobs.prompts.rows import Question, SourceRow, owns, read_rows
@@ -16,13 +17,15 @@ from draftmill_jobs.shared.left_out import note_left_out
 from draftmill_jobs.shared.settings import Share
 
 _BATCH = 128  # source rows read at once, off the event loop
+_SET_ASIDE = 128  # long rows that wait for their place at once, while short ones behind them are asked
 
 
 class Admissions:
     """Feeds every dataset's rows into one pool of requests.
 
     The datasets come one after another without a gap: the next begins when the one before is read through, or
-    waits for its token budget.
+    waits for its token budget. Rows are asked in their order, but that short ones go past long ones for which
+    there is no place yet.
     """
 
     def __init__(self, datasets: list[OpenDataset], asker: Asker, share: Share) -> None:
@@ -30,6 +33,8 @@ class Admissions:
         self._asker = asker
         self._feeders: list[asyncio.Task[None]] = []
         self._rows: set[asyncio.Task[None]] = set()
+        self._set_aside: set[asyncio.Task[None]] = set()
+        self._some_go = asyncio.Event()
 
     async def run(self) -> None:
         """Returns when every row is settled, or after `stop` when those in flight are.
@@ -45,9 +50,13 @@ class Admissions:
 
     def stop(self) -> None:
         """Admits nothing more."""
-        for feeder in self._feeders:
-            feeder.cancel()
+        for task in (*self._feeders, *self._set_aside):
+            task.cancel()
         self._asker.stop()
+
+    def use_caps(self) -> None:
+        """Other caps are in force."""
+        self._some_go.set()
 
     def give_up(self) -> None:
         """Ends what is in flight too; those rows stay as they were."""
@@ -77,11 +86,34 @@ class Admissions:
     async def _start(self, feed: _Feed, group: asyncio.TaskGroup, question: Question) -> None:
         await self._asker.pool.until_up()
         await self._asker.until_few_wait()
-        lease = await self._asker.limiter.lease()
-        feed.admitted += 1
-        task = group.create_task(self._asker.ask(feed.dataset, question, lease))
+        size = await self._asker.size_of(feed.dataset, question)
+        limiter = self._asker.limiter
+        if size is Size.LONG and not limiter.has_room(size):
+            await self._until_few_are_set_aside()
+            feed.admitted += 1
+            task = group.create_task(self._ask_later(feed, question))
+            self._set_aside.add(task)
+            task.add_done_callback(self._set_aside.discard)
+        else:
+            lease = await limiter.lease(size)
+            feed.admitted += 1
+            task = group.create_task(self._asker.ask(feed.dataset, question, lease))
         self._rows.add(task)
         task.add_done_callback(self._rows.discard)
+
+    async def _ask_later(self, feed: _Feed, question: Question) -> None:
+        """Asks a long row when those before it have had their place."""
+        lease = await self._asker.limiter.lease(Size.LONG)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - runs in a task of its own
+        self._set_aside.discard(task)
+        self._some_go.set()
+        await self._asker.ask(feed.dataset, question, lease)
+
+    async def _until_few_are_set_aside(self) -> None:
+        while len(self._set_aside) >= (_SET_ASIDE if self._asker.sizes_matter else 1):
+            self._some_go.clear()
+            await self._some_go.wait()
 
     async def _fits(self, feed: _Feed, next_turn: asyncio.Event) -> bool:
         """Whether the dataset's token budget has room for one more row; waits while that is open."""

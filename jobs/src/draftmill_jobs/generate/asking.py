@@ -19,7 +19,7 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
 from draftmill_jobs.generate.guard import Guard
-from draftmill_jobs.generate.limiter import Lease, Limiter
+from draftmill_jobs.generate.limiter import Lease, Limiter, Size
 from draftmill_jobs.generate.records import (
     Circumstances,
     Decoders,
@@ -47,6 +47,7 @@ class Asker:
     Attributes:
         guard: Is told how each asked row went, at once.
         retries: Further tries of a row, in force now.
+        short_prompt: Most tokens of a short prompt, in force now; None while sizes make no difference.
         settled: Called after each record or dead letter that will survive a crash.
     """
 
@@ -58,6 +59,7 @@ class Asker:
     tokenizer: TokenizerThread
     guard: Guard
     retries: Callable[[], int]
+    short_prompt: Callable[[], int | None]
     rng: random.Random
     settled: Callable[[], None]
 
@@ -68,6 +70,22 @@ class Asker:
         self._waiting: set[asyncio.Task[None] | None] = set()
         self._record_model = RecordModel(name=self.model.name, fingerprint=self.model.facts.fingerprint)
         self._decoders = Decoders(self.model.tokenizer.decode, self.model.tokenizer.decode_plain)
+
+    @property
+    def sizes_matter(self) -> bool:
+        """Whether short prompts have a cap of their own."""
+        return self.short_prompt() is not None
+
+    async def size_of(self, dataset: OpenDataset, question: Question) -> Size:
+        """How long a prompt is, by the model's own template; one that the template refuses is not short."""
+        most = self.short_prompt()
+        if most is None:
+            return Size.LONG
+        try:
+            ids = await self._prompt_ids(dataset, question)
+        except RequestFailedError:
+            return Size.LONG  # what is wrong with it is said when it is asked
+        return Size.SHORT if len(ids) <= most else Size.LONG
 
     async def ask(self, dataset: OpenDataset, question: Question, lease: Lease) -> None:
         """Brings a row to its record or dead letter.
@@ -102,7 +120,7 @@ class Asker:
                 tries += 1
                 self.board.retried += 1
                 await self._wait(asyncio.sleep(backoff(tries, failure.retry_after, self.rng)))
-            lease = await self._wait(self.limiter.lease(first=True))
+            lease = await self._wait(self.limiter.lease(lease.size, first=True))
 
     async def _is_over(self, endpoint: Endpoint, failure: RequestFailedError, tries: int) -> bool:
         if endpoint.removed:
@@ -120,21 +138,23 @@ class Asker:
                 return tries >= self.retries() and not await self.pool.is_lost(endpoint)
 
     async def _try(self, endpoint: Endpoint, dataset: OpenDataset, question: Question) -> Answer:
-        settings, prompt = dataset.settings, question.prompt
-        arguments = settings.chat_template_kwargs
-        prompt_ids: list[int] = []
-        if endpoint.route.sends_ids:
-            prompt_ids = await self.tokenizer.prompt_ids(prompt.messages, prompt.tools, arguments)
+        prompt = question.prompt
+        prompt_ids = await self._prompt_ids(dataset, question) if endpoint.route.sends_ids else []
         ask = Ask(
             request_id=f"{question.id}-{uuid.uuid4().hex[:8]}",
             model=self.model.name,
             messages=prompt.messages,
             tools=prompt.tools,
-            template_arguments=arguments,
+            template_arguments=dataset.settings.chat_template_kwargs,
             prompt_ids=prompt_ids,
             sampling=_sampling(dataset, question),
         )
         return await self.pool.ask(endpoint, ask)
+
+    async def _prompt_ids(self, dataset: OpenDataset, question: Question) -> list[int]:
+        prompt = question.prompt
+        arguments = dataset.settings.chat_template_kwargs
+        return await self.tokenizer.prompt_ids(prompt.messages, prompt.tools, arguments)
 
     async def _keep(
         self, dataset: OpenDataset, question: Question, endpoint: Endpoint, answer: Answer, latency: float
@@ -195,7 +215,7 @@ class Asker:
 
     async def until_few_wait(self) -> None:
         """Waits while as many rows are between two tries as may be in flight: new ones would pile up."""
-        while len(self._waiting) >= self.limiter.limit:
+        while len(self._waiting) >= self.limiter.caps.total:
             self._some_back.clear()
             await self._some_back.wait()
 

@@ -19,6 +19,7 @@ from draftmill_api.names import ATTEMPT_VARIABLE
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_api.v1alpha1.synthrun import Generation
 from draftmill_jobs.engines.base import Route
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.routes import route_for
@@ -29,7 +30,7 @@ from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import EndpointPool, EndpointState
 from draftmill_jobs.generate.fleet import Fleet
 from draftmill_jobs.generate.guard import Guard, WhenPaused
-from draftmill_jobs.generate.limiter import Limiter
+from draftmill_jobs.generate.limiter import Caps, Limiter
 from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.preflight import Expectation, Preflight
 from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter
@@ -125,7 +126,7 @@ class Worker:
         self._clock = clock
         self._when_paused = when_paused
         generation = loaded.config.generation
-        self._limiter = Limiter(share.of_concurrency(generation.concurrency))
+        self._limiter = Limiter(_caps(generation, share))
         self._guard = Guard(self._limiter, generation.error_policy, loaded.config.resume_token, when_paused)
         self._tokenizer = TokenizerThread(model)
 
@@ -152,6 +153,7 @@ class Worker:
                         tokenizer=self._tokenizer,
                         guard=self._guard,
                         retries=lambda: self._loaded.config.generation.retries,
+                        short_prompt=self._short_prompt,
                         rng=random.Random(),  # noqa: S311 - jitter, not a secret
                         settled=shown.settled,
                     )
@@ -185,6 +187,7 @@ class Worker:
                 pool, preflight, group, route_for=self._route_for, stall_timeout=self._stall_timeout
             )
             fleet.use(self._loaded.config.endpoints)
+            use = partial(self._use, fleet=fleet, admissions=admissions)
             work = group.create_task(admissions.run())
             stopped = group.create_task(stop.wait())
             paused = group.create_task(self._guard.until_tripped())
@@ -192,7 +195,7 @@ class Worker:
                 stopped,
                 paused,
                 group.create_task(writer.run()),
-                group.create_task(watch(self._path, self._loaded, partial(self._use, fleet=fleet))),
+                group.create_task(watch(self._path, self._loaded, use)),
                 group.create_task(self._observe(pool)),
                 group.create_task(keep_reporting(self._board, self._clock, shown)),
             ]
@@ -213,13 +216,14 @@ class Worker:
             for task in background:
                 task.cancel()
 
-    def _use(self, loaded: LoadedConfig, fleet: Fleet) -> None:
+    def _use(self, loaded: LoadedConfig, fleet: Fleet, admissions: Admissions) -> None:
         """Puts another config in force: what may change while running does so here."""
         log.info("config %s is in force", loaded.hash)
         self._loaded = loaded
         self._board.config_hash = loaded.hash
         generation = loaded.config.generation
-        self._limiter.set_limit(self._share.of_concurrency(generation.concurrency))
+        self._limiter.set_caps(_caps(generation, self._share))
+        admissions.use_caps()
         self._guard.use(generation.error_policy, loaded.config.resume_token)
         fleet.use(loaded.config.endpoints)
 
@@ -247,11 +251,20 @@ class Worker:
             context_length=self._loaded.config.context_length,
         )
 
+    def _short_prompt(self) -> int | None:
+        generation = self._loaded.config.generation
+        return None if generation.concurrency_short is None else generation.short_prompt_tokens
+
     def _connect_timeout(self) -> float:
         return seconds(self._loaded.config.generation.connect_timeout)
 
     def _stall_timeout(self) -> float:
         return seconds(self._loaded.config.generation.stall_timeout)
+
+
+def _caps(generation: Generation, share: Share) -> Caps:
+    total = generation.concurrency_short or generation.concurrency
+    return Caps(long=share.of_concurrency(generation.concurrency), total=share.of_concurrency(total))
 
 
 def _state_of(pool: EndpointPool, guard: Guard) -> tuple[WorkerState, str]:
