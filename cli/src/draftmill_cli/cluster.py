@@ -36,6 +36,17 @@ class Cluster:
     namespace: str
     _api: Any
 
+    def kinds(self) -> tuple[Resource, ...]:
+        """The kinds of run that this cluster knows: an older chart has fewer.
+
+        Raises:
+            CliError: There are none, or the cluster does not answer.
+        """
+        with _in_sentences(None, self.namespace):
+            served = self._objects().get_api_resources(names.GROUP, names.VERSION).resources
+        plurals = {each.name for each in served}
+        return tuple(resource for resource in RESOURCES if resource.plural in plurals)
+
     def table(self, resource: Resource, name: str | None, *, all_namespaces: bool) -> dict[str, Any]:
         """Runs of a kind as the API server's own Table, with the columns of the CRD."""
         tables: Any = client.CustomObjectsApi(
@@ -57,8 +68,10 @@ class Cluster:
         given, name = split(text)
         if given is not None:
             return RunName(given, name)
+        kinds = self.kinds()
         with _in_sentences(name, self.namespace):
-            found = [RunName(each, name) for each in RESOURCES if self._uid(RunName(each, name)) is not None]
+            named = (RunName(each, name) for each in kinds)
+            found = [run for run in named if self._uid(run) is not None]
         return the_one(found, name, self.namespace)
 
     def title(self, run: RunName) -> str:
@@ -263,7 +276,7 @@ def _sentence(error: client.ApiException, name: str | None, namespace: str) -> s
     except ValueError:
         status = {}
     if error.status == HTTPStatus.NOT_FOUND and not status.get("details", {}).get("name"):
-        return f"this cluster does not have all kinds of run of {names.GROUP}: install or upgrade the chart"
+        return f"this cluster does not have this kind of run of {names.GROUP}: install or upgrade the chart"
     if error.status == HTTPStatus.NOT_FOUND:
         return f"there is no {name} in namespace {namespace}; `draftmill get -A` lists all runs"
     return str(status.get("message") or f"the API server answered {error.status} {error.reason}")

@@ -6,16 +6,19 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from draftmill_api.v1alpha1.resources import RESOURCES, Resource
+from draftmill_api.v1alpha1.resources import Resource
 from draftmill_cli.cluster import connect
-from draftmill_cli.kinds import RunName
 
 
 def run(args: Namespace) -> int:
     """Prints the runs of one namespace or of all."""
     cluster = connect(args)
     everywhere = args.all_namespaces and not args.name
-    wanted = [(each, None) for each in RESOURCES] if args.name is None else [_one(cluster.find(args.name))]
+    if args.name is None:
+        wanted: list[tuple[Resource, str | None]] = [(each, None) for each in cluster.kinds()]
+    else:
+        named = cluster.find(args.name)
+        wanted = [(named.resource, named.name)]
     tables = [(each, cluster.table(each, name, all_namespaces=everywhere)) for each, name in wanted]
     filled = [(resource, table) for resource, table in tables if table["rows"]]
     if not filled:
@@ -27,10 +30,6 @@ def run(args: Namespace) -> int:
         blocks.append("\n".join(aligned(rows)))
     print("\n\n".join(blocks), end="\n" if blocks else "")
     return 0
-
-
-def _one(run: RunName) -> tuple[Resource, str | None]:
-    return run.resource, run.name
 
 
 def rows_of(table: dict[str, Any], *, wide: bool, with_namespace: bool, kind: str = "") -> list[list[str]]:

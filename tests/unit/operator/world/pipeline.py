@@ -72,6 +72,10 @@ class Pipeline:
         """Someone changes the spec of a run."""
         self.server.change(Kind(key.kind), key.name, spec=self._run(key)["spec"] | parts)
 
+    def uid(self, key: RunKey) -> str:
+        """A run's uid."""
+        return str(self._run(key)["metadata"]["uid"])
+
     def status(self, key: RunKey) -> Object:
         """A run's status; empty before the first pass."""
         status: Object = self._run(key).get("status") or {}
