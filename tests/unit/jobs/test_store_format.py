@@ -89,7 +89,7 @@ def test_a_torch_tensor_is_the_map_itself(tmp_path: Path) -> None:
 
     with Store.open(tmp_path, check=Check.HEADERS) as store:
         each = store[7]
-        start = np.frombuffer(each._shard.memory, np.uint8).ctypes.data
+        start = np.frombuffer(each._memory, np.uint8).ctypes.data
         assert each.states().data_ptr() == start + each.line.offset
         assert each.token_ids.ctypes.data == each.states().data_ptr() + each.states().nbytes
 

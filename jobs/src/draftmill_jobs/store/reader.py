@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from enum import StrEnum
+from mmap import mmap
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
     import torch
 
 
+_TORCH_NAMES: Final = {
+    StateDtype.BFLOAT16: "bfloat16",
+    StateDtype.FLOAT32: "float32",
+    StateDtype.FLOAT8: "float8_e4m3fn",
+}
+
+
 class Check(StrEnum):
     """How closely a store is looked at when it is opened."""
 
@@ -46,21 +53,26 @@ class Check(StrEnum):
     """The hash of every row as well: all data is read once."""
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
-    """A row where it is mapped.
+    """A row where it is mapped."""
 
-    Attributes:
-        line: Its line of the index.
-        token_ids: `int32[T]`.
-        loss_mask: `uint8[T]`.
-    """
+    __slots__ = ("_layout", "_mask_at", "_memory", "line")
 
-    line: StoreLine
-    token_ids: NDArray[np.int32]
-    loss_mask: NDArray[np.uint8]
-    _shard: MappedShard
-    _layout: StateLayout
+    def __init__(self, line: StoreLine, memory: mmap, mask_at: int, layout: StateLayout) -> None:
+        """The row of an index line, whose loss mask begins at a byte of its own."""
+        self.line = line
+        self._memory, self._mask_at, self._layout = memory, mask_at, layout
+
+    @property
+    def token_ids(self) -> NDArray[np.int32]:
+        """`int32[T]`; no copy."""
+        place = self.line.offset + self._layout.block(self.line.tokens).token_ids
+        return np.ndarray((self.line.tokens,), np.int32, self._memory, place)
+
+    @property
+    def loss_mask(self) -> NDArray[np.uint8]:
+        """`uint8[T]`; no copy."""
+        return np.ndarray((self.line.tokens,), np.uint8, self._memory, self._mask_at)
 
     def states(self) -> torch.Tensor:
         """The states `[T, states, hidden]` as they are stored: bfloat16, float32 or float8_e4m3fn; no copy.
@@ -69,23 +81,21 @@ class Row:
         """
         import torch  # noqa: PLC0415 - the writer's side runs without it
 
-        dtypes = {
-            StateDtype.BFLOAT16: torch.bfloat16,
-            StateDtype.FLOAT32: torch.float32,
-            StateDtype.FLOAT8: torch.float8_e4m3fn,
-        }
-        layout, items = self._layout, self.line.tokens * self._layout.states * self._layout.hidden_size
+        layout, tokens = self._layout, self.line.tokens
         flat = torch.frombuffer(
-            self._shard.memory, dtype=dtypes[layout.dtype], count=items, offset=self.line.offset
+            self._memory,
+            dtype=getattr(torch, _TORCH_NAMES[layout.dtype]),
+            count=tokens * layout.states * layout.hidden_size,
+            offset=self.line.offset,
         )
-        return flat.view(self.line.tokens, layout.states, layout.hidden_size)
+        return flat.view(tokens, layout.states, layout.hidden_size)
 
     def bits(self) -> NDArray[np.uint16] | NDArray[np.float32] | NDArray[np.uint8]:
         """The states `[T, states, hidden]` for numpy: bfloat16 as uint16, Float8 as uint8 codes; no copy."""
         dtypes = {StateDtype.BFLOAT16: np.uint16, StateDtype.FLOAT32: np.float32, StateDtype.FLOAT8: np.uint8}
         shape = (self.line.tokens, self._layout.states, self._layout.hidden_size)
         array: NDArray[np.uint16] | NDArray[np.float32] | NDArray[np.uint8] = np.ndarray(
-            shape, dtypes[self._layout.dtype], self._shard.memory, self.line.offset
+            shape, dtypes[self._layout.dtype], self._memory, self.line.offset
         )
         return array
 
@@ -98,7 +108,7 @@ class Row:
         if not self._layout.has_scale:
             raise ValueError(f"a {self._layout.dtype} store has no scale")
         place = self.line.offset + self._layout.block(self.line.tokens).scale
-        return np.ndarray((self.line.tokens, self._layout.states), np.float32, self._shard.memory, place)
+        return np.ndarray((self.line.tokens, self._layout.states), np.float32, self._memory, place)
 
     def values(self) -> NDArray[np.float32]:
         """The states' values `float32[T, states, hidden]`."""
@@ -116,9 +126,12 @@ class Store:
         """Maps the shards; `open` also checks them."""
         self.folder, self.binding, self.lines = folder, binding, lines
         self._layout = StateLayout.of(binding)
-        shards = by_shard(lines)
-        self._shards = {name: MappedShard(folder / name) for name in shards}
-        self._row_numbers = [number for rows in shards.values() for number in range(len(rows))]
+        self._maps: list[mmap] = []
+        self._mask_places: list[int] = []
+        for shard, rows in by_shard(lines).items():
+            mapped = MappedShard(folder / shard)
+            self._maps += [mapped.memory] * len(rows)
+            self._mask_places += [mapped.places[f"{row}.loss_mask"].begin for row in range(len(rows))]
 
     @classmethod
     def open(cls, folder: Path, *, check: Check, threads: int = 4) -> Store:
@@ -152,17 +165,7 @@ class Store:
         return len(self.lines)
 
     def __getitem__(self, index: int) -> Row:
-        line = self.lines[index]
-        shard, row = self._shards[line.shard], self._row_numbers[index]
-        ids_at = line.offset + self._layout.block(line.tokens).token_ids
-        mask_at = shard.places[f"{row}.loss_mask"].begin
-        return Row(
-            line=line,
-            token_ids=np.ndarray((line.tokens,), np.int32, shard.memory, ids_at),
-            loss_mask=np.ndarray((line.tokens,), np.uint8, shard.memory, mask_at),
-            _shard=shard,
-            _layout=self._layout,
-        )
+        return Row(self.lines[index], self._maps[index], self._mask_places[index], self._layout)
 
     def __iter__(self) -> Iterator[Row]:
         return self.in_order(range(len(self)))
@@ -173,7 +176,7 @@ class Store:
 
     def close(self) -> None:
         """Lets go of the shards: each is unmapped when the last array or tensor of it goes."""
-        self._shards.clear()
+        self._maps.clear()
 
     def __enter__(self) -> Self:
         return self
