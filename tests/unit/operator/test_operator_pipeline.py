@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from draftmill_operator.observe.store import Kind, run_uid
 from draftmill_operator.run import Role
 from tests.support.extractruns import smallest_extract_run
 from tests.support.played import refusal_message
 from tests.support.synthruns import smallest_synth_run
+from tests.unit.operator.world.controllers import role
 from tests.unit.operator.world.pipeline import EXTRACT, SYNTH, Pipeline
 
 
@@ -220,3 +222,20 @@ def test_servers_are_ready_when_every_worker_has_its_own(workers: int) -> None:
     assert world.condition(EXTRACT, "ServersReady") == ("True", "AllReady")
     world.until_phase(EXTRACT, "Succeeded")
     assert world.condition(EXTRACT, "ServersReady") == ("False", "Released")
+
+
+@pytest.mark.parametrize(
+    "change", [{"server": {"engine": "VLLM", "image": "server:2"}}, {"workers": 2}], ids=["server", "workers"]
+)
+def test_new_workers_start_when_the_pods_of_the_old_ones_are_gone(change: dict[str, Any]) -> None:
+    world = at_work()
+    (old,) = world.running(EXTRACT, Role.WORKER)
+    world.edit(EXTRACT, **change)
+    world.settle()
+    world.controllers.step()
+    world.settle()
+    world.controllers.step()
+    uid = world.uid(EXTRACT)
+    pods = [raw for raw in world.server.all(Kind.POD) if run_uid(raw) == uid and role(raw) == Role.WORKER]
+    assert [raw["metadata"]["name"] for raw in pods] == [old["metadata"]["name"]]
+    world.until_phase(EXTRACT, "Succeeded")
