@@ -64,6 +64,11 @@ class StateLayout:
         return self.dtype is StateDtype.FLOAT8
 
     @property
+    def parts(self) -> tuple[str, ...]:
+        """What a row's tensors are called, behind its number and a dot."""
+        return ("states", *(("scale",) if self.has_scale else ()), "token_ids", "loss_mask")
+
+    @property
     def token_bytes(self) -> int:
         """Bytes of one token's states alone."""
         return self.states * self.hidden_size * ITEM_BYTES[self.dtype]
@@ -103,8 +108,7 @@ class StateLayout:
         """
         base = len(render_header({}, shard_metadata(binding), header).rstrip())
         widest = TensorPlace("F8_E4M3", (_WIDEST, _WIDEST, _WIDEST), _WIDEST, _WIDEST)
-        names = ("states", "scale", "token_ids", "loss_mask")
-        row = {f"{1 << 30}.{name}": widest for name in names if name != "scale" or self.has_scale}
+        row = {f"{1 << 30}.{part}": widest for part in self.parts}
         room = LENGTH_BYTES + 4096
         each = len(render_header(row, {}, room).rstrip()) - len(render_header({}, {}, room).rstrip())
         if (rows := (header - base) // each) < 1:

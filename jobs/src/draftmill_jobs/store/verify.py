@@ -36,7 +36,7 @@ def header_faults(shard: Path, rows: Sequence[StoreLine], layout: StateLayout) -
     lengths = [row.tokens for row in rows]
     expected = layout.places(lengths, rows[0].offset)
     for index, row in enumerate(rows):
-        names = [name for name in expected if name.startswith(f"{index}.")]
+        names = [f"{index}.{part}" for part in layout.parts]
         is_there = all(places.get(name) == expected[name] for name in names)
         if not is_there or row.offset != expected[f"{index}.states"].begin:
             yield f"{shard.name}: row {_name(row)} is not where the index says"
