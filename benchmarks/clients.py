@@ -20,6 +20,7 @@ def draftmill(url: str, prompts: Path, folder: Path) -> Callable[[], None]:
     import transformers
     import uvloop
 
+    from draftmill_api.jobconfig import SynthJobConfig
     from draftmill_jobs.generate.worker import generate
     from draftmill_jobs.shared.config import load
 
@@ -34,7 +35,9 @@ def draftmill(url: str, prompts: Path, folder: Path) -> Callable[[], None]:
         "endpoints": [{"name": "s0", "url": url, "engine": "VLLM"}],
     }
     config.write_text(json.dumps(fields))
-    return lambda: uvloop.run(_generate(generate(config, load(config), http_port=None, grace=5.0)))
+    return lambda: uvloop.run(
+        _generate(generate(config, load(config, SynthJobConfig), http_port=None, grace=5.0))
+    )
 
 
 async def _generate(run: Awaitable[object]) -> None:

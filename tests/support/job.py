@@ -98,7 +98,11 @@ class Job:
         self.write()
         async with asyncio.timeout(within):
             return await generate(
-                self.path, load(self.path), http_port=port, grace=grace, when_paused=when_paused
+                self.path,
+                load(self.path, SynthJobConfig),
+                http_port=port,
+                grace=grace,
+                when_paused=when_paused,
             )
 
     @asynccontextmanager
@@ -119,7 +123,7 @@ class Job:
 
     @property
     def config(self) -> SynthJobConfig:
-        return load(self.write()).config
+        return load(self.write(), SynthJobConfig).config
 
     def lines(self, stem: str = "raw_responses", dataset: str = "A") -> list[dict[str, Any]]:
         """All lines of a kind; each must be whole."""

@@ -89,9 +89,9 @@ class _Forked:
 
 
 def _work(config: str) -> None:
-    from draftmill_jobs.main import Step, run_step
+    from draftmill_jobs.main import Options, Step, run_step
 
-    sys.exit(int(run_step(Step.GENERATE, Path(config))))
+    sys.exit(int(run_step(Step.GENERATE, Path(config), Options())))
 
 
 def kill_until_done(job: Job, starter: Starter, *, kills: int, rng: random.Random) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 from pydantic import (
@@ -25,6 +27,13 @@ TERMS: Final = "x-draftmill-terms"
 VALIDATIONS: Final = "x-kubernetes-validations"
 
 _DURATION_PART = re.compile(r"([0-9]+)(ms|h|m|s)")
+_QUANTITY_PARTS = re.compile(r"([0-9]+(?:\.[0-9]+)?)(m|[kMGTPE]|[KMGTPE]i)?")
+_FACTORS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{unit: Decimal(1000) ** (i + 1) for i, unit in enumerate("kMGTPE")},
+    **{f"{unit}i": Decimal(1024) ** (i + 1) for i, unit in enumerate("KMGTPE")},
+}
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -178,3 +187,15 @@ def seconds(duration: str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != duration:
         raise ValueError(f"{duration!r} is not a duration; write it like 90s, 45m or 1h30m")
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def bytes_of(quantity: str) -> int:
+    """The bytes that a `Quantity` names, rounded up.
+
+    Raises:
+        ValueError: The text is not a quantity.
+    """
+    match = _QUANTITY_PARTS.fullmatch(quantity)
+    if match is None:
+        raise ValueError(f"{quantity!r} is not a quantity; write it like 500M or 16Gi")
+    return math.ceil(Decimal(match[1]) * _FACTORS[match[2] or ""])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from draftmill_api.base import ApiModel, Quantity
-from draftmill_api.jobconfig import AbsolutePath, JobModel, JobOutput, JobRun
+from draftmill_api.jobconfig import AbsolutePath, JobModel, JobOutput, JobRun, refuse_same_name
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.extractrun import (
     Backend,
@@ -15,6 +15,7 @@ from draftmill_api.v1alpha1.extractrun import (
     StateDtype,
     Verify,
 )
+from draftmill_api.v1alpha1.extractstatus import SkippedRows
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Failure, Sha256
 
@@ -80,6 +81,13 @@ class ExtractJobConfig(ApiModel):
         default=None, description="What the plan found, for the steps after it; they make their own without."
     )
 
+    @field_validator("endpoints")
+    @classmethod
+    def _endpoints_have_names_of_their_own(cls, endpoints: list[Endpoint]) -> list[Endpoint]:
+        names = [endpoint.name for endpoint in endpoints]
+        refuse_same_name(names, "endpoints", "by which they are told apart")
+        return endpoints
+
 
 class ExtractFinishResult(ApiModel):
     """What the finish counted in the store."""
@@ -93,3 +101,32 @@ class ExtractFinishResult(ApiModel):
     failures: list[Failure] = Field(
         default_factory=list, max_length=5, description="Why rows were quarantined, most frequent first."
     )
+
+
+class QuarantinedRow(BaseModel):
+    """One line of `quarantine.jsonl`: a row whose states were refused for good, or never came."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    id: str
+    reason: str = Field(description="Kind of fault, snake_case: not_a_number, all_zero, other_tokens, ...")
+    message: str
+    tries: int
+    created: str = Field(description="RFC 3339, UTC.")
+    run: str = Field(description="Uid of the run; another run asks for the row again.")
+    restart: str = Field(description="The run's restart word; with another one the row is asked for again.")
+
+
+class ExtractSummary(ApiModel):
+    """`summary.json` of a store: the accounting, for people and programs."""
+
+    run: JobRun
+    rows: int = Field(description="In the store.")
+    tokens: int
+    bytes: int
+    skipped: SkippedRows
+    cut_rows: int
+    cut_tokens: int
+    quarantined: dict[str, int] = Field(description="By reason.")
+    accounted: bool = Field(description="Rows of the store and of the quarantine are those of the records.")

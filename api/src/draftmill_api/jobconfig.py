@@ -101,7 +101,7 @@ class SynthJobConfig(ApiModel):
     @field_validator("datasets")
     @classmethod
     def _datasets_have_names_of_their_own(cls, datasets: list[JobDataset]) -> list[JobDataset]:
-        _refuse_same_name(
+        refuse_same_name(
             [dataset.name for dataset in datasets], "datasets", "which is the name of its folder"
         )
         return datasets
@@ -109,11 +109,11 @@ class SynthJobConfig(ApiModel):
     @field_validator("endpoints")
     @classmethod
     def _endpoints_have_names_of_their_own(cls, endpoints: list[Endpoint]) -> list[Endpoint]:
-        _refuse_same_name([endpoint.name for endpoint in endpoints], "endpoints", "which the records carry")
+        refuse_same_name([endpoint.name for endpoint in endpoints], "endpoints", "which the records carry")
         return endpoints
 
 
-def _refuse_same_name(names: list[str], what: str, why: str) -> None:
+def refuse_same_name(names: list[str], what: str, why: str) -> None:
     """Raises ValueError, which names the first name that is there again."""
     for index, name in enumerate(names):
         if name in names[:index]:

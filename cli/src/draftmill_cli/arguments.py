@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-JOB_STEPS = ("plan", "generate", "finish")
+JOB_STEPS = ("plan", "generate", "extract", "finish", "install-connector")
 POD_ROLES = ("plan", "server", "worker", "finish")
 
 _DESCRIPTION = """\
@@ -16,7 +16,7 @@ Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
 On a cluster:             get, status, watch, logs, suspend, resume, restart, retry
                           (also as `kubectl draftmill ...`)
 On files:                 sample, check, store verify|stat|head|export
-Without any Kubernetes:   plan, generate, finish --config job.yaml
+Without any Kubernetes:   plan, generate, extract, finish --config job.yaml
 """
 
 
@@ -176,7 +176,9 @@ COMMANDS = (
 )
 
 _STEP_SUMMARIES = (
-    "job: look at model and prompts before anything is asked",
+    "job: look at model, input and storage before anything is asked",
     "job: ask every prompt and keep the exact token ids",
+    "job: store the hidden states of every row",
     "job: re-read the result, write summary.json and manifest.json",
+    "put the hidden-state connector for vLLM on CPU into a folder",
 )

@@ -1,4 +1,4 @@
-"""`python -m draftmill_jobs plan|generate|finish --config job.yaml`: the steps as a program."""
+"""`python -m draftmill_jobs plan|generate|extract|finish --config job.yaml`: the steps as a program."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar, assert_never
+from typing import Final, TypeVar
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
-from draftmill_api.v1alpha1.status import RunProgress
-from draftmill_jobs.errors import JobError
+from draftmill_jobs.errors import JobError, JobRefusedError
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
-from draftmill_jobs.shared.config import LoadedConfig, load
+from draftmill_jobs.shared.config import Config, ConfigFile, LoadedConfig, read
 
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 25.0
 
 T = TypeVar("T")
+Ended = tuple[ExitCode, TerminationMessage]
 
 
 class Step(StrEnum):
@@ -32,37 +34,45 @@ class Step(StrEnum):
 
     PLAN = "plan"
     GENERATE = "generate"
+    EXTRACT = "extract"
     FINISH = "finish"
 
 
-def run_step(
-    step: Step,
-    config: Path,
-    *,
-    http_port: int | None = None,
-    grace: float = GRACE_SECONDS,
-    when_paused: WhenPaused = WhenPaused.EXIT,
-) -> ExitCode:
-    """Runs one step, leaves its last words for the operator, and says how it ended.
+_INSTALL: Final = "install-connector"
+_OF_SYNTH_RUN: Final = (Step.PLAN, Step.GENERATE, Step.FINISH)
+_OF_EXTRACT_RUN: Final = (Step.PLAN, Step.EXTRACT, Step.FINISH)
 
-    Args:
-        step: Which one.
-        config: The job's config file.
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a step is run.
+
+    Attributes:
         http_port: Where progress is served; 0 chooses a port, None serves in pods only.
-        grace: Seconds that answers in flight may take to finish after SIGTERM.
+        grace: Seconds that work on its way may take to finish after SIGTERM.
         when_paused: What the generator does when the error policy has tripped.
     """
+
+    http_port: int | None = None
+    grace: float = GRACE_SECONDS
+    when_paused: WhenPaused = WhenPaused.EXIT
+
+    @property
+    def port(self) -> int | None:
+        """The port to serve on."""
+        from draftmill_jobs.shared.http import default_port  # noqa: PLC0415 - heavy, and not always needed
+
+        return default_port() if self.http_port is None else self.http_port
+
+
+def run_step(step: Step, config: Path, options: Options) -> ExitCode:
+    """Runs one step, leaves its last words for the operator, and says how it ended."""
     try:
-        loaded = load(config)
-        match step:
-            case Step.PLAN:
-                code, message = _plan(loaded, http_port)
-            case Step.GENERATE:
-                code, message = _generate(config, loaded, http_port, grace=grace, when_paused=when_paused)
-            case Step.FINISH:
-                code, message = _finish(loaded, http_port)
-            case _:
-                assert_never(step)
+        file = read(config)
+        if file.kind is SynthJobConfig:
+            code, message = _synth_run(step, file, options)
+        else:
+            code, message = _extract_run(step, file, options)
     except JobError as error:
         log.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - said in a sentence, no trace
         code, message = error.exit_code, TerminationMessage(refusal=error.refusal())
@@ -70,47 +80,80 @@ def run_step(
     return code
 
 
-def _plan(loaded: LoadedConfig, http_port: int | None) -> tuple[ExitCode, TerminationMessage]:
-    from draftmill_jobs.plan.planning import plan  # noqa: PLC0415 - heavy, and not always needed
+def _synth_run(step: Step, file: ConfigFile, options: Options) -> Ended:
+    loaded = file.parse(SynthJobConfig)
+    match step:
+        case Step.PLAN:
+            from draftmill_jobs.plan.planning import plan  # noqa: PLC0415 - heavy, and not always needed
 
-    return ExitCode.DONE, TerminationMessage(plan=_served(plan, loaded, http_port))
+            return ExitCode.DONE, TerminationMessage(plan=_served(plan, loaded, options))
+        case Step.GENERATE:
+            return _generate(file.path, loaded, options)
+        case Step.FINISH:
+            from draftmill_jobs.finish.finishing import finish  # noqa: PLC0415 - heavy, and not always needed
+
+            return ExitCode.DONE, TerminationMessage(finish=_served(finish, loaded, options))
+        case _:
+            raise _not_a_step(step, "a SynthRun", _OF_SYNTH_RUN, file.path)
 
 
-def _generate(
-    path: Path, loaded: LoadedConfig, http_port: int | None, *, grace: float, when_paused: WhenPaused
-) -> tuple[ExitCode, TerminationMessage]:
+def _extract_run(step: Step, file: ConfigFile, options: Options) -> Ended:
+    loaded = file.parse(ExtractJobConfig)
+    match step:
+        case Step.PLAN:
+            from draftmill_jobs.extract.planning import plan  # noqa: PLC0415 - heavy, and not always needed
+
+            return ExitCode.DONE, TerminationMessage(extract_plan=_served(plan, loaded, options))
+        case Step.EXTRACT:
+            return _extract(file.path, loaded, options)
+        case Step.FINISH:
+            from draftmill_jobs.extract.finishing import finish  # noqa: PLC0415 - heavy, and not always needed
+
+            return ExitCode.DONE, TerminationMessage(extract_finish=_served(finish, loaded, options))
+        case _:
+            raise _not_a_step(step, "an ExtractRun", _OF_EXTRACT_RUN, file.path)
+
+
+def _not_a_step(step: Step, run: str, steps: tuple[Step, ...], path: Path) -> JobRefusedError:
+    *first, last = steps
+    return JobRefusedError(
+        "ConfigurationInvalid",
+        f"{path} is of {run}, which has the steps {', '.join(first)} and {last}, and no {step}",
+    )
+
+
+def _generate(path: Path, loaded: LoadedConfig[SynthJobConfig], options: Options) -> Ended:
     import uvloop  # noqa: PLC0415 - heavy, and not always needed
 
     from draftmill_jobs.generate.worker import generate  # noqa: PLC0415 - heavy, and not always needed
-    from draftmill_jobs.shared.http import default_port  # noqa: PLC0415 - heavy, and not always needed
 
-    port = default_port() if http_port is None else http_port
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code, progress = runner.run(
-            generate(path, loaded, http_port=port, grace=grace, when_paused=when_paused)
+            generate(
+                path, loaded, http_port=options.port, grace=options.grace, when_paused=options.when_paused
+            )
         )
     return code, TerminationMessage(worker=WorkerResult(progress=progress))
 
 
-def _finish(loaded: LoadedConfig, http_port: int | None) -> tuple[ExitCode, TerminationMessage]:
-    from draftmill_jobs.finish.finishing import finish  # noqa: PLC0415 - heavy, and not always needed
+def _extract(path: Path, loaded: LoadedConfig[ExtractJobConfig], options: Options) -> Ended:
+    import uvloop  # noqa: PLC0415 - heavy, and not always needed
 
-    return ExitCode.DONE, TerminationMessage(finish=_served(finish, loaded, http_port))
+    from draftmill_jobs.extract.worker import extract  # noqa: PLC0415 - heavy, and not always needed
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code, progress = runner.run(extract(path, loaded, http_port=options.port, grace=options.grace))
+    return code, TerminationMessage(worker=WorkerResult(extraction=progress))
 
 
-def _served(look: Callable[[SynthJobConfig], T], loaded: LoadedConfig, http_port: int | None) -> T:
+def _served(look: Callable[[Config], T], loaded: LoadedConfig[Config], options: Options) -> T:
     """Runs a step that only looks, with `/healthz` and the rest beside it."""
-    from draftmill_jobs.shared.http import default_port, serve  # noqa: PLC0415 - heavy, and not always needed
+    from draftmill_jobs.shared.http import serve  # noqa: PLC0415 - heavy, and not always needed
 
-    now = Progress(
-        run_uid=loaded.config.run.uid,
-        state=WorkerState.RUNNING,
-        config_hash=loaded.hash,
-        progress=RunProgress(),
-    )
+    now = Progress(run_uid=loaded.config.run.uid, state=WorkerState.RUNNING, config_hash=loaded.hash)
 
     async def run() -> T:
-        async with serve(default_port() if http_port is None else http_port, lambda: now):
+        async with serve(options.port, lambda: now):
             return await asyncio.to_thread(look, loaded.config)
 
     return asyncio.run(run())
@@ -118,11 +161,37 @@ def _served(look: Callable[[SynthJobConfig], T], loaded: LoadedConfig, http_port
 
 def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs") -> int:
     """The program, under the name by which it was called. Returns its exit code."""
+    chosen = _parser(program).parse_args(arguments)
+    set_up_logging()
+    if chosen.step == _INSTALL:
+        return _install_connector(chosen.to)
+    options = Options(
+        http_port=chosen.http_port,
+        grace=getattr(chosen, "grace_period", GRACE_SECONDS),
+        when_paused=getattr(chosen, "when_paused", WhenPaused.EXIT),
+    )
+    return run_step(Step(chosen.step), chosen.config, options)
+
+
+def _install_connector(folder: Path) -> ExitCode:
+    from draftmill_jobs.extract.connector.installing import install_connector  # noqa: PLC0415 - seldom needed
+
+    try:
+        install_connector(folder)
+    except JobError as error:
+        log.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - said in a sentence, no trace
+        termination.write(TerminationMessage(refusal=error.refusal()))
+        return error.exit_code
+    return ExitCode.DONE
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Runs one step of a run.")
     steps = parser.add_subparsers(dest="step", required=True)
     for step, words in (
-        (Step.PLAN, "look at model, prompts and storage before any server is started"),
+        (Step.PLAN, "look at model, input and storage before any server is started"),
         (Step.GENERATE, "ask every row that has no answer yet"),
+        (Step.EXTRACT, "store the hidden states of every row that the store does not have yet"),
         (Step.FINISH, "check what is on disk, and write summary.json and manifest.json"),
     ):
         command = steps.add_parser(step.value, help=words, description=words)
@@ -130,14 +199,17 @@ def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs")
             "--config", type=Path, required=True, help="the job's config file (YAML or JSON)"
         )
         command.add_argument("--http-port", type=int, help="serve progress here; 0 chooses a free port")
-    generate = steps.choices[Step.GENERATE.value]
-    generate.add_argument(
-        "--grace-period",
-        type=float,
-        default=GRACE_SECONDS,
-        help="seconds for answers in flight after SIGTERM",
-    )
-    generate.add_argument(
+        if step in (Step.GENERATE, Step.EXTRACT):
+            command.add_argument(
+                "--grace-period",
+                type=float,
+                default=GRACE_SECONDS,
+                help="seconds that work on its way may take after SIGTERM",
+            )
+    words = "put the hidden-state connector for vLLM on CPU into a folder of the server's PYTHONPATH"
+    install = steps.add_parser(_INSTALL, help=words, description=words)
+    install.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder")
+    steps.choices[Step.GENERATE.value].add_argument(
         "--when-paused",
         type=WhenPaused,
         choices=list(WhenPaused),
@@ -145,15 +217,7 @@ def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs")
         help="when generation.errorPolicy has tripped: end with exit code 3, or stay until the config raises "
         "it or has another resumeToken (default: exit)",
     )
-    chosen = parser.parse_args(arguments)
-    set_up_logging()
-    return run_step(
-        Step(chosen.step),
-        chosen.config,
-        http_port=chosen.http_port,
-        grace=getattr(chosen, "grace_period", GRACE_SECONDS),
-        when_paused=getattr(chosen, "when_paused", WhenPaused.EXIT),
-    )
+    return parser
 
 
 def set_up_logging() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from draftmill_api.base import Fraction, Temperature, seconds
+from draftmill_api.base import Fraction, Temperature, bytes_of, seconds
 
 
 @given(st.lists(st.tuples(st.integers(0, 9_999_999), st.sampled_from(["h", "m", "s", "ms"])), min_size=1))
@@ -32,3 +32,11 @@ def test_a_number_in_a_config_file_is_kept_as_text(written: object, kept: str) -
 def test_what_is_no_number_is_refused(written: object) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Fraction).validate_python(written)
+
+
+@pytest.mark.parametrize(
+    ("quantity", "size"),
+    [("1024", 1024), ("4Gi", 4 << 30), ("500M", 500_000_000), ("1.5k", 1500), ("1500m", 2)],
+)
+def test_a_quantity_is_a_number_of_bytes(quantity: str, size: int) -> None:
+    assert bytes_of(quantity) == size

@@ -18,8 +18,8 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
         main(["--help"])
 
     assert ended.value.code == 0
-    text = capsys.readouterr().out
-    assert all(f"\n    {name} " in text for name in [*(command.name for command in COMMANDS), *JOB_STEPS])
+    names = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.startswith("    ")}
+    assert names >= {*(command.name for command in COMMANDS), *JOB_STEPS}
 
 
 @pytest.mark.parametrize("command", [*(command.name for command in COMMANDS), *JOB_STEPS])

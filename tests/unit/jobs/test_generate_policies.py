@@ -14,9 +14,9 @@ from draftmill_api.v1alpha1.shared import Engine
 from draftmill_jobs.engines.failures import FailureKind, Verdict, failure_from_status, read_error
 from draftmill_jobs.engines.metrics import ServerFigures, read_figures
 from draftmill_jobs.generate.budget import Admission, TokenBudget
-from draftmill_jobs.generate.formats import clock_time, short_time, two_digits
 from draftmill_jobs.generate.life import Flight, Life
 from draftmill_jobs.generate.retry import backoff
+from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
 
 BODIES = {
     "vllm": (b'{"error":{"message":"m","type":"t","param":"p","code":400}}', "m", "p"),

@@ -12,7 +12,7 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import TerminationMessage
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.main import Step, run_step
+from draftmill_jobs.main import Options, Step, run_step
 from draftmill_jobs.model.fingerprint import fingerprint
 from draftmill_jobs.plan.planning import plan
 from tests.support.job import Job, prompts
@@ -76,17 +76,17 @@ def test_the_last_words_are_the_plan_or_the_refusal(
 ) -> None:
     said = tmp_path / "message"
     monkeypatch.setenv("DRAFTMILL_TERMINATION_MESSAGE", str(said))
-    assert run_step(Step.PLAN, job.write()) is ExitCode.DONE
+    assert run_step(Step.PLAN, job.write(), Options()) is ExitCode.DONE
     message = TerminationMessage.model_validate_json(said.read_bytes())
     assert message.plan is not None
     assert message.plan.dataset_totals == [20]
     (job.folder / "A.jsonl").unlink()
-    assert run_step(Step.PLAN, job.path) is ExitCode.CONFIGURATION
+    assert run_step(Step.PLAN, job.path, Options()) is ExitCode.CONFIGURATION
     message = TerminationMessage.model_validate_json(said.read_bytes())
     assert message.refusal is not None
     assert message.refusal.reason == "PromptsNotFound"
     job.path.write_text(json.dumps({"model": {"name": "m", "path": "relative"}}))
-    assert run_step(Step.PLAN, job.path) is ExitCode.CONFIGURATION
+    assert run_step(Step.PLAN, job.path, Options()) is ExitCode.CONFIGURATION
     message = TerminationMessage.model_validate_json(said.read_bytes())
     assert message.refusal is not None
     assert message.refusal.reason == "ConfigurationInvalid"

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftmill_api.extractjob import ExtractFinishResult
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
 from draftmill_api.progress import COUNT_FIELDS, FinishResult, TerminationMessage, packed, unpacked
 from draftmill_api.v1alpha1.status import Counts, Failure, RunProgress
@@ -53,3 +54,24 @@ def test_counts_are_unpacked_as_they_were_packed() -> None:
     )
     unpacked_counts = unpacked("B1", packed(given_counts))
     assert unpacked_counts.model_dump(exclude={"name"}) == given_counts.model_dump()
+
+
+extractions = st.builds(
+    ExtractFinishResult,
+    rows=numbers,
+    tokens=numbers,
+    bytes=numbers,
+    quarantined=numbers,
+    manifest=st.text("m", max_size=512),
+    manifestSHA256=st.just("f" * 64),
+    failures=st.lists(failures, max_size=5),
+)
+
+
+@given(extractions)
+def test_any_finish_of_an_extraction_fits_and_is_read_again(result: ExtractFinishResult) -> None:
+    data = encode(TerminationMessage(extract_finish=result))
+    assert len(data) <= TERMINATION_MESSAGE_LIMIT
+    read = TerminationMessage.model_validate_json(data).extract_finish
+    assert read is not None
+    assert read.model_copy(update={"failures": []}) == result.model_copy(update={"failures": []})

@@ -15,7 +15,8 @@ from draftmill_cli.errors import CliError
 from draftmill_cli.records import record_files
 from draftmill_cli.view import counts_table, failures_table
 from draftmill_jobs.finish.auditing import Audit, audit_folder
-from draftmill_jobs.finish.finishing import MANIFEST_FILE, most_frequent_failures
+from draftmill_jobs.finish.finishing import most_frequent_failures
+from draftmill_jobs.shared.artefacts import MANIFEST_FILE
 
 
 def run(args: Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -69,19 +70,45 @@ async def send(
     Raises:
         RequestFailedError: There is no answer, and why.
     """
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
     body = route.body(ask) if streamed is None else streamed.streaming_body(ask)
+    async with _posting(session, url, route.path, body, connect_timeout) as response:
+        if streamed is None:
+            return route.answer(ask, await _object(response, byte_came))
+        events = [event async for event in _events(response, byte_came)]
+        return route.answer(ask, streamed.merge(events))
+
+
+async def post(
+    session: aiohttp.ClientSession,
+    url: str,
+    path: str,
+    body: bytes,
+    *,
+    connect_timeout: float,
+    byte_came: Callable[[], None],
+) -> dict[str, Any]:
+    """Sends a JSON body and reads the JSON object that comes back; arguments as of `send`.
+
+    Raises:
+        RequestFailedError: There is no answer, and why.
+    """
+    async with _posting(session, url, path, body, connect_timeout) as response:
+        return await _object(response, byte_came)
+
+
+@asynccontextmanager
+async def _posting(
+    session: aiohttp.ClientSession, url: str, path: str, body: bytes, connect_timeout: float
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
     try:
-        async with session.post(url + route.path, data=body, headers=_JSON, timeout=timeout) as response:
+        async with session.post(url + path, data=body, headers=_JSON, timeout=timeout) as response:
             if response.status != 200:
                 text = await response.read()
                 raise failure_from_status(
                     response.status, text, retry_after=response.headers.get("Retry-After")
                 )
-            if streamed is None:
-                return route.answer(ask, await _object(response, byte_came))
-            events = [event async for event in _events(response, byte_came)]
-            return route.answer(ask, streamed.merge(events))
+            yield response
     except aiohttp.ConnectionTimeoutError as error:
         raise RequestFailedError(
             FailureKind.CONNECT_TIMEOUT, f"no connection to {url} within {connect_timeout:g} s"

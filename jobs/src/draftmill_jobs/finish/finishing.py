@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.manifest import Manifest, ManifestDataset, Summary
-from draftmill_api.names import DATA_MOUNT
 from draftmill_api.progress import FinishResult, packed
 from draftmill_api.v1alpha1.status import Failure, RunProgress
 from draftmill_jobs.errors import JobRefusedError
@@ -21,7 +18,7 @@ from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.fingerprint import tokenizer_hash
 from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
 from draftmill_jobs.prompts.sources import open_source
-from draftmill_jobs.shared.files import write_atomically
+from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
 from draftmill_jobs.shared.left_out import read_left_out
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of, sampling_facts
@@ -29,8 +26,6 @@ from draftmill_jobs.shared.tally import sum_counts
 
 log = logging.getLogger(__name__)
 
-SUMMARY_FILE = "summary.json"
-MANIFEST_FILE = "manifest.json"
 _FAILURES = 5
 
 
@@ -45,14 +40,14 @@ def finish(config: SynthJobConfig) -> FinishResult:
     model = read_model(config.model)
     audits = [_audit(dataset, model, config) for dataset in datasets]
     summary = _summary(config, audits)
-    _write(output / SUMMARY_FILE, summary)
+    write_json(output / SUMMARY_FILE, summary)
     _check(audits)
-    digest = _write(output / MANIFEST_FILE, _manifest(config, datasets, model, audits))
+    digest = write_json(output / MANIFEST_FILE, _manifest(config, datasets, model, audits))
     return FinishResult(
         progress=summary.progress,
         dataset_counts=[packed(audit.tally.progress()) for audit in audits],
         cap_reached=any(audit.tally.not_admitted for audit in audits),
-        manifest=_below_volume(output / MANIFEST_FILE),
+        manifest=below_volume(output / MANIFEST_FILE),
         manifest_sha256=digest,
         failures=most_frequent_failures(audits),
     )
@@ -169,15 +164,3 @@ def _sum(counters: Iterable[Counter[K]]) -> dict[str, int]:
     for counter in counters:
         total.update({str(name): count for name, count in counter.items()})
     return dict(sorted(total.items()))
-
-
-def _write(path: Path, content: ApiModel) -> str:
-    """Writes JSON for people and programs; returns its sha256."""
-    data = content.model_dump_json(by_alias=True, indent=2).encode() + b"\n"
-    write_atomically(path, data)
-    return hashlib.sha256(data).hexdigest()
-
-
-def _below_volume(path: Path) -> str:
-    """In a pod the path on the data volume, elsewhere the path itself."""
-    return str(path.relative_to(DATA_MOUNT)) if path.is_relative_to(DATA_MOUNT) else str(path)

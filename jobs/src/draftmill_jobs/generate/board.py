@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.v1alpha1.status import RunProgress
-from draftmill_jobs.generate.formats import clock_time, short_time, two_digits
+from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
 from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
 
 _WINDOW = 300.0  # seconds over which rates are measured; long answers finish rarely

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 
@@ -125,6 +126,24 @@ class EndpointPool:
         Raises:
             RequestFailedError: It brought no answer.
         """
+        async with self.watched(endpoint) as byte_came:
+            return await send(
+                self.session,
+                endpoint.spec.url,
+                endpoint.route,
+                ask,
+                streamed=endpoint.streamed,
+                connect_timeout=self.connect_timeout(),
+                byte_came=byte_came,
+            )
+
+    @asynccontextmanager
+    async def watched(self, endpoint: Endpoint) -> AsyncIterator[Callable[[], None]]:
+        """Counts a request as in flight and watches over it; yields what to call when a byte came.
+
+        Raises:
+            RequestFailedError: The endpoint is gone, or showed no sign of life and the request was given up.
+        """
         if endpoint.removed:
             raise RequestFailedError(
                 FailureKind.CONNECTION_LOST, f"endpoint {endpoint.spec.name} was taken out of the config"
@@ -134,15 +153,7 @@ class EndpointPool:
         endpoint.life.flights.add(flight)
         try:
             async with deadline:
-                return await send(
-                    self.session,
-                    endpoint.spec.url,
-                    endpoint.route,
-                    ask,
-                    streamed=endpoint.streamed,
-                    connect_timeout=self.connect_timeout(),
-                    byte_came=lambda: endpoint.life.byte_came(flight, self.clock()),
-                )
+                yield lambda: endpoint.life.byte_came(flight, self.clock())
         except TimeoutError as error:
             raise RequestFailedError(
                 FailureKind.STALLED, f"{endpoint.spec.name} showed no sign of life; the request was given up"

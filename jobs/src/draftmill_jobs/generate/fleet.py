@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_jobs.engines.base import Route
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
-from draftmill_jobs.generate.keeper import keep, watch
+from draftmill_jobs.generate.keeper import Prover, keep, watch
 from draftmill_jobs.generate.life import Life
-from draftmill_jobs.generate.preflight import Preflight
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +21,7 @@ class Fleet:
     def __init__(
         self,
         pool: EndpointPool,
-        preflight: Preflight,
+        preflight: Prover,
         group: asyncio.TaskGroup,
         *,
         route_for: Callable[[EndpointSpec], Route],

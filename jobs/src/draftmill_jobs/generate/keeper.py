@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from draftmill_jobs.engines.base import StreamingRoute
 from draftmill_jobs.engines.client import is_healthy, read_server_figures
 from draftmill_jobs.engines.failures import RequestFailedError
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
-from draftmill_jobs.generate.preflight import Preflight
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +19,20 @@ _LOOKS_PER_LIMIT = 20  # looks at its metrics within a stall timeout
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 5.0  # seconds between them
 
 
+class Prover(Protocol):
+    """Proves an endpoint before it is used."""
+
+    async def prove(self, endpoint: Endpoint) -> None:
+        """Returns when the endpoint can be trusted.
+
+        Raises:
+            JobRefusedError: It disagrees; both values are in the message.
+            RequestFailedError: It did not answer this time.
+        """
+
+
 async def keep(
-    pool: EndpointPool, endpoint: Endpoint, preflight: Preflight, stall_timeout: Callable[[], float]
+    pool: EndpointPool, endpoint: Endpoint, preflight: Prover, stall_timeout: Callable[[], float]
 ) -> None:
     """Looks after an endpoint as long as it is in the pool; never returns.
 

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.record import row_id
-from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.resume import OpenDataset, open_dataset
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import count_rows, owns, read_rows
 from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.config import LoadedConfig
-from draftmill_jobs.shared.lock import FolderInUseError
 from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of
-
-_EARLIER_ATTEMPT = 120.0  # seconds that an earlier attempt on another node may take to let go of its files
-_OTHER_RUN = 45.0  # seconds that another run may take: one that was deleted drains its answers
-_LOOK_AGAIN = 0.5  # seconds between looks at a folder that is in use
+from draftmill_jobs.shared.waiting import until_free
 
 
 @asynccontextmanager
 async def open_all(
-    loaded: LoadedConfig, model: TargetModel, share: Share, board: Board, stop: asyncio.Event
+    loaded: LoadedConfig[SynthJobConfig], model: TargetModel, share: Share, board: Board, stop: asyncio.Event
 ) -> AsyncIterator[list[OpenDataset]]:
     """Opens every dataset's folder and lets go of the locks in the end."""
     opened: list[OpenDataset] = []
@@ -43,7 +38,7 @@ async def open_all(
 
 async def _open(
     settings: DatasetSettings,
-    loaded: LoadedConfig,
+    loaded: LoadedConfig[SynthJobConfig],
     model: TargetModel,
     *,
     share: Share,
@@ -60,21 +55,11 @@ async def _open(
         share=share,
         failures=board.failures,
     )
-    began = time.monotonic()
-    while not stop.is_set():
-        try:
-            return await asyncio.to_thread(opening)
-        except FolderInUseError as error:
-            waited = 0.0 if error.is_passing else time.monotonic() - began
-            if error.same_run and waited > _EARLIER_ATTEMPT:
-                raise JobFailedError("FolderInUse", f"{error}, an earlier attempt of this run") from error
-            if not error.same_run and waited > _OTHER_RUN:
-                raise JobRefusedError(
-                    "FolderInUse", f"{error}; choose another output.path or end that run"
-                ) from error
-            board.message = f"waiting: {error}"
-            await asyncio.sleep(_LOOK_AGAIN)
-    return None
+
+    def say(message: str) -> None:
+        board.message = message
+
+    return await until_free(opening, say, stop)
 
 
 def _count(settings: DatasetSettings, share: Share) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import random
-import signal
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ from typing import Any
 
 from draftmill_api.base import seconds
 from draftmill_api.exitcode import ExitCode
+from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.names import ATTEMPT_VARIABLE
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
@@ -41,12 +41,18 @@ from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.shared.config import LoadedConfig, watch
 from draftmill_jobs.shared.http import serve
 from draftmill_jobs.shared.settings import Share, datasets_of, share_from_environment
+from draftmill_jobs.shared.signals import stop_on_signals
 
 log = logging.getLogger(__name__)
 
 
 async def generate(
-    path: Path, loaded: LoadedConfig, *, http_port: int | None, grace: float, when_paused: WhenPaused
+    path: Path,
+    loaded: LoadedConfig[SynthJobConfig],
+    *,
+    http_port: int | None,
+    grace: float,
+    when_paused: WhenPaused,
 ) -> tuple[ExitCode, RunProgress]:
     """Asks every row that has no answer yet.
 
@@ -64,7 +70,7 @@ async def generate(
         JobPausedError: The error policy has tripped, and `when_paused` is to exit.
         JobError: It cannot go on.
     """
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     clock = time.monotonic
     share = share_from_environment()
     board = Board(
@@ -96,21 +102,13 @@ async def generate(
     return (ExitCode.DONE if all_done else ExitCode.INTERRUPTED), board.run_progress(clock())
 
 
-def _stop_on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
-
-
 class Worker:
     """One run of the generator over opened datasets."""
 
     def __init__(
         self,
         path: Path,
-        loaded: LoadedConfig,
+        loaded: LoadedConfig[SynthJobConfig],
         *,
         model: TargetModel,
         share: Share,
@@ -216,7 +214,7 @@ class Worker:
             for task in background:
                 task.cancel()
 
-    def _use(self, loaded: LoadedConfig, fleet: Fleet, admissions: Admissions) -> None:
+    def _use(self, loaded: LoadedConfig[SynthJobConfig], fleet: Fleet, admissions: Admissions) -> None:
         """Puts another config in force: what may change while running does so here."""
         log.info("config %s is in force", loaded.hash)
         self._loaded = loaded

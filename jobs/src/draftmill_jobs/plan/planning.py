@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
 from draftmill_jobs.prompts.shapes import Prompt
 from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
+from draftmill_jobs.shared.write_test import try_to_write
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def plan(config: SynthJobConfig) -> PlanResult:
         JobRefusedError: Something is missing or cannot be used.
     """
     output = Path(config.output.path)
-    _try_to_write(output)
+    try_to_write(output)
     if config.model.hugging_face is not None:
         download_model(Path(config.model.path), config.model.hugging_face)
     model = read_model(config.model)
@@ -144,21 +144,3 @@ def _check_lengths(config: SynthJobConfig, model: TargetModel, surveys: list[Sur
                 survey.longest_prompt,
                 limit,
             )
-
-
-def _try_to_write(output: Path) -> None:
-    """Writes and removes a small file, as the group and user that the worker will be."""
-    probe = output / f".write-test-{os.getpid()}"
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        with probe.open("wb") as file:
-            file.write(b"draftmill\n")
-            file.flush()
-            os.fsync(file.fileno())
-        probe.unlink()
-    except OSError as error:
-        raise JobRefusedError(
-            "StorageNotWritable",
-            f"user {os.getuid()} of group {os.getgid()} cannot write to {output}: {error.strerror}; "
-            "make the volume writable for it or change storage.runAs",
-        ) from error

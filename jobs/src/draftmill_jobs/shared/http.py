@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.progress import Progress
+from draftmill_api.v1alpha1.extractstatus import ExtractProgress
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,9 @@ class _ProgressCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics."""
+        if self._progress.extraction is not None:
+            yield from _of_extraction(self._progress.extraction)
+            return
         rows = GaugeMetricFamily(
             "draftmill_rows", "Rows by what became of them.", labels=["dataset", "state"]
         )
@@ -100,3 +104,18 @@ class _ProgressCollector(Collector):
         yield from (rows, total, tokens, failures)
         yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=run.in_flight)
         yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=run.retried)
+
+
+def _of_extraction(progress: ExtractProgress) -> Iterable[Metric]:
+    rows = GaugeMetricFamily("draftmill_extracted_rows", "Rows by what became of them.", labels=["state"])
+    rows.add_metric(["stored"], progress.rows)
+    rows.add_metric(["quarantined"], progress.quarantined)
+    yield rows
+    yield GaugeMetricFamily("draftmill_extracted_rows_expected", "Rows to store.", value=progress.total)
+    yield GaugeMetricFamily("draftmill_extracted_tokens", "Tokens in the store.", value=progress.tokens)
+    yield GaugeMetricFamily("draftmill_extracted_bytes", "Bytes of the store.", value=progress.bytes)
+    yield GaugeMetricFamily(
+        "draftmill_staged_bytes", "Bytes in the staging folder.", value=progress.staged_bytes
+    )
+    yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=progress.in_flight)
+    yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=progress.retried)

@@ -70,7 +70,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     with path.open("rb") as file:
         for raw in file:
             start, offset = offset, offset + len(raw)
-            value = _object(raw)
+            value = parse_line(raw)
             if value is None:
                 broken_at = start if broken_at is None else broken_at
             elif broken_at is not None:
@@ -83,7 +83,8 @@ def read_lines(path: Path) -> Iterator[Line]:
                 yield Line(value, offset)
 
 
-def _object(raw: bytes) -> dict[str, Any] | None:
+def parse_line(raw: bytes) -> dict[str, Any] | None:
+    """The object of a whole line; None when it is torn or no line of ours."""
     if not raw.endswith(b"\n"):
         return None
     try:

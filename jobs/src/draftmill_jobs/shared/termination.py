@@ -7,6 +7,7 @@ from pathlib import Path
 
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT, TERMINATION_MESSAGE_VARIABLE
 from draftmill_api.progress import TerminationMessage
+from draftmill_api.v1alpha1.status import Failure
 
 _SHORTER = (
     *((characters, True) for characters in (1024, 512, 256)),
@@ -41,21 +42,28 @@ def write(message: TerminationMessage) -> None:
 
 
 def _shortened(message: TerminationMessage, limit: int, *, with_remedies: bool) -> TerminationMessage:
-    refusal, finish = message.refusal, message.finish
+    refusal, finish, extracted = message.refusal, message.finish, message.extract_finish
     if refusal is not None:
         refusal = refusal.model_copy(update={"message": _cut(refusal.message, limit)})
     if finish is not None:
-        failures = [
-            failure.model_copy(
-                update={
-                    "message": _cut(failure.message, limit),
-                    "remedy": failure.remedy if with_remedies else "",
-                }
-            )
-            for failure in finish.failures
-        ]
+        failures = _shortened_failures(finish.failures, limit, with_remedies=with_remedies)
         finish = finish.model_copy(update={"failures": failures})
-    return message.model_copy(update={"refusal": refusal, "finish": finish})
+    if extracted is not None:
+        failures = _shortened_failures(extracted.failures, limit, with_remedies=with_remedies)
+        extracted = extracted.model_copy(update={"failures": failures})
+    return message.model_copy(update={"refusal": refusal, "finish": finish, "extract_finish": extracted})
+
+
+def _shortened_failures(failures: list[Failure], limit: int, *, with_remedies: bool) -> list[Failure]:
+    return [
+        failure.model_copy(
+            update={
+                "message": _cut(failure.message, limit),
+                "remedy": failure.remedy if with_remedies else "",
+            }
+        )
+        for failure in failures
+    ]
 
 
 def _without_dataset_counts(message: TerminationMessage) -> TerminationMessage:

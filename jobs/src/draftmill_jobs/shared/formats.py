@@ -30,3 +30,15 @@ def clock_time(seconds: float) -> str:
         return f"{minutes}m{rest}s" if rest else f"{minutes}m"
     hours, rest = divmod(round(whole / 60), 60)
     return f"{hours}h{rest}m" if rest else f"{hours}h"
+
+
+def byte_size(size: int) -> str:
+    """A number of bytes with three digits, in powers of 1000: 828 GB, 1.21 MB, 12 B."""
+    if size < 1000:
+        return f"{size} B"
+    value, units = float(size), iter(("kB", "MB", "GB", "TB", "PB", "EB"))
+    unit = ""
+    while value >= 999.5 and (unit := next(units, unit)):
+        value /= 1000
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} {unit}"

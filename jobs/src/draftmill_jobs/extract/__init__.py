@@ -1,0 +1,1 @@
+"""ExtractRun: records in, the target's hidden states out."""

@@ -1,0 +1,136 @@
+"""The look at model, records and room before any server is started."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from draftmill_api.base import bytes_of
+from draftmill_api.extractjob import ExtractJobConfig
+from draftmill_api.v1alpha1.extractstatus import ExtractPlan
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract.preparing import Prepared, prepare
+from draftmill_jobs.extract.selection import Survey
+from draftmill_jobs.model.facts import read_model
+from draftmill_jobs.plan.download import download_model
+from draftmill_jobs.shared.formats import byte_size
+from draftmill_jobs.shared.settings import Share
+from draftmill_jobs.shared.write_test import try_to_write
+from draftmill_jobs.store.folder import check_same, read_store_file
+from draftmill_jobs.store.layout import HEADER_BYTES, SCALE_BYTES, TOKEN_ID_BYTES, StateLayout
+
+log = logging.getLogger(__name__)
+
+_INDEX_BYTES: Final = 1000  # of a row: its lines in the merged index, in the worker's and in the journal
+_WHOLE: Final = Share(0, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSize:
+    """Bytes of a store: `states` alone; `other` for scales, token ids, loss masks, headers and index."""
+
+    states: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.states + self.other
+
+
+def store_size(layout: StateLayout, *, rows: int, tokens: int, shard_bytes: int) -> StoreSize:
+    """The size of a store of so many rows and tokens."""
+    states = tokens * layout.token_bytes
+    scales = layout.states * SCALE_BYTES if layout.has_scale else 0
+    headers = HEADER_BYTES * (1 + states // shard_bytes)
+    return StoreSize(states, tokens * (scales + TOKEN_ID_BYTES + 1) + rows * _INDEX_BYTES + headers)
+
+
+def plan(config: ExtractJobConfig) -> ExtractPlan:
+    """Looks at everything a run needs.
+
+    Raises:
+        JobRefusedError: Something is missing, cannot be used, or does not fit.
+    """
+    output = Path(config.output.path)
+    try_to_write(output)
+    if config.model.hugging_face is not None:
+        download_model(Path(config.model.path), config.model.hugging_face)
+    prepared = prepare(config, read_model(config.model).facts)
+    before = read_store_file(output)
+    if before is not None:
+        check_same(output, before.binding, prepared.binding)
+    found = survey_plan(config, prepared)
+    _check_room(output, found, prepared)
+    return found
+
+
+def survey_plan(config: ExtractJobConfig, prepared: Prepared) -> ExtractPlan:
+    """Reads all records and says what they make.
+
+    Raises:
+        JobRefusedError: The records cannot be used, or there is no row among them.
+    """
+    survey, _ = prepared.input.survey(config.max_rows, share=_WHOLE, is_done=lambda _: True)
+    check_usable(survey, prepared)
+    size = store_size(
+        prepared.layout, rows=survey.rows, tokens=survey.tokens, shard_bytes=bytes_of(config.shard_size)
+    )
+    log.info(
+        "%d rows of %d tokens, the longest %d; %d cut, %d left out; states of layers %s take %s, the rest %s",
+        survey.rows,
+        survey.tokens,
+        survey.longest_row,
+        survey.cut_rows,
+        survey.skipped.total,
+        prepared.binding.layer_ids,
+        byte_size(size.states),
+        byte_size(size.other),
+    )
+    return ExtractPlan(
+        model=prepared.model,
+        layer_ids=prepared.binding.layer_ids,
+        rows=survey.rows,
+        tokens=survey.tokens,
+        longest_row=survey.longest_row,
+        cut_rows=survey.cut_rows,
+        cut_tokens=survey.cut_tokens,
+        skipped=survey.skipped,
+        state_bytes=size.states,
+        other_bytes=size.other,
+        bytes_free=shutil.disk_usage(prepared.folder).free,
+        input_sha256=prepared.input.files.content_hash(),
+    )
+
+
+def check_usable(survey: Survey, prepared: Prepared) -> None:
+    """Refuses records without a single row.
+
+    Raises:
+        JobRefusedError: There is none.
+    """
+    if not survey.rows:
+        left_out = ", ".join(f"{name} {count}" for name, count in survey.skipped.to_json().items() if count)
+        raise JobRefusedError(
+            "NoUsableRows",
+            f"no record of {prepared.input.files.folder} becomes a row: {left_out or 'the files are empty'}; "
+            "check rowFilter, maxRowTokens and onLongRow",
+        )
+
+
+def _check_room(output: Path, found: ExtractPlan, prepared: Prepared) -> None:
+    """What an earlier attempt has stored already takes no room again."""
+    there = sum(path.stat().st_size for path in output.glob("states-w*") if path.is_file())
+    needed = found.state_bytes + found.other_bytes - there
+    if needed > found.bytes_free:
+        layout = prepared.layout
+        raise JobRefusedError(
+            "InsufficientStorage",
+            f"the store needs {byte_size(needed)} more ({byte_size(found.state_bytes)} for {layout.states} "
+            f"states of {layout.hidden_size} {layout.dtype} for each of {found.tokens} tokens, and "
+            f"{byte_size(found.other_bytes)} for ids, masks and index), and {output} has "
+            f"{byte_size(found.bytes_free)} free; enlarge the volume, or lower maxRows or maxRowTokens",
+        )

@@ -1,0 +1,201 @@
+"""The folder to which a vLLM server writes states: reading its files, and leaving none behind.
+
+The server writes a file under its final name and holds an exclusive lock on `<name>.lock` meanwhile. It only
+logs what goes wrong. So a file is read when its lock is free, and may then be missing, short or no such file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import mmap
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.store.checks import StateArray
+from draftmill_jobs.store.tensors import TensorFileError, TensorPlace, parse_header
+
+log = logging.getLogger(__name__)
+
+_LOCK: Final = ".lock"
+_OURS: Final = "draftmill-"
+_LOCK_SECONDS: Final = 120.0  # that a server may take to write one file
+_MISSING_SECONDS: Final = 5.0  # that a lock file may take to be seen
+_FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.1  # seconds between looks at a lock
+_ORPHAN_SECONDS: Final = 900.0  # after which a file that nobody waits for is deleted
+_STRANGER_SECONDS: Final = 6 * 3600.0  # the same for those of other extractors, which use the folder too
+_STATES, _IDS = "hidden_states", "token_ids"
+
+
+class StagingError(Exception):
+    """There is no whole file; asking again may help. The message says what there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedStates:
+    """What a server wrote for a request; views of the mapped file.
+
+    Attributes:
+        states: Of whatever shape the server gave them.
+        token_ids: `int32[T]`.
+        is_half: They were computed in 16 bits.
+    """
+
+    path: Path
+    states: StateArray
+    token_ids: NDArray[np.int32]
+    is_half: bool
+    size: int
+
+
+class Staging:
+    """The part of the folder that is this worker's: files of requests whose ids begin with `prefix`."""
+
+    def __init__(self, folder: Path, owner: str, now: Callable[[], float] = time.time) -> None:
+        """Takes the folder and what tells this worker from all others that use it."""
+        self._folder = folder
+        self.prefix = f"{_OURS}{owner}-"
+        self._now = now
+        self._sizes: dict[Path, int] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of files that have been read and are not yet deleted."""
+        return sum(tuple(self._sizes.values()))  # other threads delete
+
+    def expected(self, said: str) -> Path:
+        """The file that a server names.
+
+        Raises:
+            JobRefusedError: It is not in the folder: every file would be sought in vain.
+        """
+        path = Path(said)
+        if path.parent.resolve() != self._folder.resolve():
+            raise JobRefusedError(
+                "StagingMismatch",
+                f"the server writes states to {path.parent}, and the extractor reads them in {self._folder}; "
+                "mount one folder at the same path in both, and give it to the server as shared_storage_path",
+            )
+        return self._folder / path.name
+
+    async def read(self, path: Path) -> StagedStates:
+        """Waits for the server to let go of a file, and maps it.
+
+        Raises:
+            StagingError: It is missing, short, or not what the server writes.
+        """
+        await self._until_free(path)
+        staged = _map(path)
+        self._sizes[path] = staged.size
+        return staged
+
+    def discard(self, path: Path) -> None:
+        """Deletes a file and its lock. May be called from any thread."""
+        self._sizes.pop(path, None)
+        _delete(path)
+
+    def purge_all(self) -> None:
+        """Deletes what this worker left before it was started again."""
+        for path in self._files():
+            if self.prefix in path.name and not _is_locked(path):
+                log.info("staged file %s is of an earlier start and is deleted", path.name)
+                _delete(path)
+
+    def purge_old(self) -> None:
+        """Deletes files that nobody waits for any longer."""
+        now = self._now()
+        for path in self._files():
+            if path in self._sizes:
+                continue
+            with suppress(FileNotFoundError):
+                limit = _ORPHAN_SECONDS if self.prefix in path.name else _STRANGER_SECONDS
+                lock = _lock_of(path)
+                age = now - (path if path.exists() else lock).stat().st_mtime
+                if age > limit and not _is_locked(path):
+                    log.warning("staged file %s was never asked for and is deleted", path.name)
+                    _delete(path)
+
+    def _files(self) -> list[Path]:
+        """Files of extractors; one of which there is only the lock is among them."""
+        if not self._folder.is_dir():
+            return []
+        names = {path.name.removesuffix(_LOCK) for path in self._folder.iterdir() if _OURS in path.name}
+        return [self._folder / name for name in sorted(names)]
+
+    async def _until_free(self, path: Path) -> None:
+        began, look = time.monotonic(), _FIRST_LOOK
+        while True:
+            waited = time.monotonic() - began
+            try:
+                if not _is_locked(path, must_exist=True):
+                    return
+                if waited > _LOCK_SECONDS:
+                    raise StagingError(f"the server has been writing {path.name} for {waited:.0f} s")
+            except FileNotFoundError:
+                if waited > _MISSING_SECONDS:
+                    raise StagingError(f"there is no lock file for {path.name}") from None
+            await asyncio.sleep(look)
+            look = min(_LONGEST_LOOK, look * 2)
+
+
+def _is_locked(path: Path, *, must_exist: bool = False) -> bool:
+    try:
+        with _lock_of(path).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+    except FileNotFoundError:
+        if must_exist:
+            raise
+        return False
+
+
+def _map(path: Path) -> StagedStates:
+    try:
+        with path.open("rb") as file:
+            memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    except FileNotFoundError:
+        raise StagingError(f"the server let go of {path.name} without having written it") from None
+    except (OSError, ValueError) as error:
+        raise StagingError(f"{path.name} cannot be read: {error}") from error
+    try:
+        places = parse_header(memoryview(memory), len(memory))
+        if missing := {_STATES, _IDS} - places.keys():
+            raise StagingError(f"{path.name} has no {' and no '.join(sorted(missing))}")
+        states, ids = _array(memory, places[_STATES]), _array(memory, places[_IDS])
+    except TensorFileError as error:
+        raise StagingError(f"{path.name}: {error}") from error
+    except KeyError as error:
+        raise StagingError(f"{path.name} has tensors of dtype {error}") from error
+    is_half = states.dtype != np.float32
+    if states.dtype == np.float16:
+        states = states.astype(np.float32)
+    return StagedStates(path, states, ids.astype(np.int32), is_half, len(memory))
+
+
+def _array(memory: mmap.mmap, place: TensorPlace) -> NDArray[Any]:
+    dtypes = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32, "I64": np.int64, "I32": np.int32}
+    return np.ndarray(place.shape, dtypes[place.dtype], memory, place.begin)
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + _LOCK)
+
+
+def _delete(path: Path) -> None:
+    for each in (path, _lock_of(path)):
+        try:
+            each.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("cannot delete %s: %s", each, error)

@@ -1,0 +1,103 @@
+"""What is said, and refused, before any server is started.
+
+Reported by users of other tools: the disk is full after a day; the width of a multimodal model is read from
+the wrong place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftmill_api.v1alpha1.extractrun import StateDtype
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract.planning import store_size
+from draftmill_jobs.shared.formats import byte_size
+from draftmill_jobs.store.layout import StateLayout
+from tests.support.extract_job import ExtractJob
+from tests.support.headed_model import HIDDEN, LAYERS, make_headed_model
+
+TOKENS = 14_440_000
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> ExtractJob:
+    return ExtractJob(tmp_path / "job", make_headed_model(tmp_path / "model"))
+
+
+def test_the_states_of_kimi_k25_at_ten_thousand_rows_are_828_gb() -> None:
+    layout = StateLayout(4, 7168, StateDtype.BFLOAT16)
+
+    size = store_size(layout, rows=10_000, tokens=TOKENS, shard_bytes=4 << 30)
+
+    assert byte_size(size.states) == "828 GB"
+    assert size.states == TOKENS * 4 * 7168 * 2
+    assert TOKENS * 5 < size.other < size.states / 1000
+
+
+def test_float8_states_are_half_and_their_scales_are_counted_apart() -> None:
+    layout = StateLayout(4, 7168, StateDtype.FLOAT8)
+
+    size = store_size(layout, rows=10_000, tokens=TOKENS, shard_bytes=4 << 30)
+
+    assert byte_size(size.states) == "414 GB"
+    assert size.other > TOKENS * (4 * 4 + 5)
+
+
+def test_a_plan_says_what_servers_and_storage_have_to_hold(job: ExtractJob) -> None:
+    job.add(4, 10)
+    job.add(2, 30)
+    job.add(2, 2, status="malformed")
+    job.fields |= {"maxRowTokens": 20}
+
+    plan = job.plan()
+
+    assert plan.layer_ids == [1, 2, LAYERS]
+    assert (plan.rows, plan.tokens, plan.longest_row) == (2, 34, 20)
+    assert (plan.cut_rows, plan.cut_tokens, plan.skipped.status) == (1, 12, 1)
+    assert plan.state_bytes == 34 * 3 * HIDDEN * 4
+    assert plan.bytes_free > plan.state_bytes + plan.other_bytes
+    assert plan.input_sha256 == job.plan().input_sha256
+    assert not any(job.output.iterdir())
+
+
+def test_the_width_of_a_model_with_a_text_part_is_that_of_the_text_part(tmp_path: Path) -> None:
+    text = {"num_hidden_layers": 12, "hidden_size": 64, "vocab_size": 2000}
+    model = make_headed_model(tmp_path / "model", hidden_size=8, text_config=text)
+    job = ExtractJob(tmp_path / "job", model)
+    job.add(2, 2)
+
+    plan = job.plan()
+
+    assert (plan.model.hidden_size, plan.layer_ids) == (64, [1, 2, 12])
+
+
+def test_a_store_that_does_not_fit_is_refused_with_both_figures(tmp_path: Path) -> None:
+    job = ExtractJob(tmp_path / "job", make_headed_model(tmp_path / "model", hidden_size=100_000_000))
+    job.add(1000, 1000)
+
+    with pytest.raises(JobRefusedError, match=r"needs 2\.\d\d TB more .* and .* has .*B free") as refused:
+        job.plan()
+
+    assert refused.value.reason == "InsufficientStorage"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"rowFilter": ["repetition"]}, r"becomes a row: status 1"),
+        ({"maxRowTokens": 2}, r"becomes a row: noAnswer 1"),
+        ({"layers": {"ids": [9]}}, "9 is out of range"),
+        ({"output": {"path": "/dev/null/store"}}, "cannot write to"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_sentence(
+    job: ExtractJob, fields: dict[str, Any], sentence: str
+) -> None:
+    job.add(2, 2)
+    job.fields |= fields
+
+    with pytest.raises(JobRefusedError, match=sentence):
+        job.plan()

@@ -1,0 +1,102 @@
+"""The staging folder: what is a whole file, and what is deleted when."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract.staging import Staging, StagingError
+
+HOUR = 3600.0
+
+
+def stage(staging: Staging, folder: Path, name: str = "1") -> Path:
+    path = folder / f"cmpl-{staging.prefix}{name}.safetensors"
+    states = np.ones((3, 2, 4), np.float32)
+    save_file({"hidden_states": states, "token_ids": np.arange(3, dtype=np.int64)}, path)
+    path.with_name(path.name + ".lock").touch()
+    return path
+
+
+async def test_a_whole_file_is_read_where_it_is_mapped_and_counted_until_it_is_discarded(
+    tmp_path: Path,
+) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+
+    staged = await staging.read(path)
+
+    assert staged.states.shape == (3, 2, 4)
+    assert staged.token_ids.tolist() == [0, 1, 2]
+    assert not staged.is_half
+    assert staging.bytes == path.stat().st_size
+    staging.discard(path)
+    assert (staging.bytes, path.exists()) == (0, False)
+
+
+@pytest.mark.parametrize("size", [0, 4, 60, -1])
+async def test_a_file_cut_anywhere_is_none(tmp_path: Path, size: int) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    whole = len(path.read_bytes())
+    os.truncate(path, size % whole)
+
+    with pytest.raises(StagingError):
+        await staging.read(path)
+
+
+async def test_a_file_without_states_is_none(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    save_file({"token_ids": np.arange(3)}, path)
+
+    with pytest.raises(StagingError, match="has no hidden_states"):
+        await staging.read(path)
+
+
+def test_a_file_in_another_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(JobRefusedError, match="mount one folder at the same path in both"):
+        Staging(tmp_path, "run-w0").expected("/tmp/other/1.safetensors")
+
+
+def test_a_file_that_nobody_asked_for_is_deleted_when_it_is_old(tmp_path: Path) -> None:
+    now = 1e9
+    staging = Staging(tmp_path, "run-w0", now=lambda: now)
+    old, young = stage(staging, tmp_path, "old"), stage(staging, tmp_path, "young")
+    os.utime(old, (now - HOUR, now - HOUR))
+    os.utime(young, (now - 60, now - 60))
+
+    staging.purge_old()
+
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_a_file_that_is_being_written_is_never_deleted(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    os.utime(path, (0, 0))
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        staging.purge_old()
+        staging.purge_all()
+
+    assert path.exists()
+
+
+def test_files_of_other_programs_are_left_alone(tmp_path: Path) -> None:
+    stranger = tmp_path / "cmpl-1234.safetensors"
+    stranger.touch()
+    os.utime(stranger, (0, 0))
+    staging = Staging(tmp_path, "run-w0")
+
+    staging.purge_all()
+    staging.purge_old()
+
+    assert stranger.exists()
