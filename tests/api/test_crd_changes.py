@@ -55,6 +55,8 @@ GENERATION_CHANGES = {
     "api": "Generate",
     "chatTemplateKwargs": {"thinking": False},
     "concurrency": 8,
+    "shortPromptTokens": 64,
+    "concurrencyShort": 200,
     "connectTimeout": "1s",
     "stallTimeout": "1h",
     "retries": 9,

@@ -73,6 +73,7 @@ def test_defaults_are_filled_in_by_the_api_server(api: kube.Kube) -> None:
     assert spec["generation"] == {
         "api": "Auto",
         "concurrency": 128,
+        "shortPromptTokens": 512,
         "connectTimeout": "10s",
         "stallTimeout": "600s",
         "retries": 3,

@@ -63,8 +63,12 @@ def test_a_digest_goes_before_a_tag(helm: Helm) -> None:
 
 
 def test_crds_outlive_the_release(helm: Helm) -> None:
-    crd = one(helm.template(), "CustomResourceDefinition")
-    assert crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    crds = [each for each in helm.template() if each["kind"] == "CustomResourceDefinition"]
+    assert [crd["metadata"]["name"] for crd in crds] == [
+        "extractruns.draftmill.dev",
+        "synthruns.draftmill.dev",
+    ]
+    assert all(crd["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for crd in crds)
 
 
 def test_crds_can_be_left_to_someone_else(helm: Helm) -> None:
