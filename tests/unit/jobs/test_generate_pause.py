@@ -157,7 +157,10 @@ async def test_run_again_with_a_higher_percentage_it_goes_on_where_it_was(
 
 async def test_the_program_ends_with_three_and_the_sentence(failing: Job, server: EngineServer) -> None:
     process = failing.start()
-    said, _ = await asyncio.to_thread(process.communicate, timeout=60)
+    try:
+        said, _ = await asyncio.to_thread(process.communicate, timeout=60)
+    finally:
+        process.kill()  # does nothing to one that has ended
     assert process.returncode == ExitCode.PAUSED.value == 3
     assert "ErrorPolicyTripped: paused: 3 of the last 3 asked rows failed" in said
 
