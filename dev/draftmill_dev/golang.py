@@ -41,6 +41,11 @@ class Go:
         command: list[str | Path] = [self.program, "build", "-trimpath", "-ldflags", " ".join(ldflags)]
         cache.run([*command, "-o", f"{folder}/", *packages], folder, env=environment(), cwd=module)
 
+    def install(self, folder: Path, package: str) -> None:
+        """Builds a static program `package@version` from the module proxy into `folder`."""
+        command: list[str | Path] = [self.program, "install", "-trimpath", "-ldflags", "-s -w", package]
+        cache.run(command, folder, env={**environment(), "GOBIN": str(folder)}, cwd=folder)
+
 
 @remembered
 def toolchain() -> Go:
