@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from tests.support.engine_server import EngineServer
 from tests.support.job import Job
 from tests.support.tiny_model import Thinking, TinyModel, make_tiny_model
+
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # torch's: tests run several at a time, and its threads wait busily
 
 
 @pytest.fixture(scope="session")
