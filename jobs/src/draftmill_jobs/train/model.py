@@ -1,0 +1,207 @@
+"""The drafter: EAGLE-3's one Llama layer, with the names of the flat format, unrolled for training-time test.
+
+At step k, position t, the drafter sees the token t + 1 + k and its own output of step k - 1 at t (at step 0:
+the target's states at t), stands at position t + k, and says what token t + 2 + k is. Its queries ask the
+keys of step 0 up to t, and of each later step the key at t alone, which is what a server's cache holds when
+it drafts from t.
+
+Two things save work without changing a number. What of queries, keys and values comes from tokens is the
+same for all steps, one position further each time: it is multiplied once. And steps are unrolled at
+positions that some loss asks for; the rest gives keys and values of step 0 only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from draftmill_jobs.train.attention import Keys, TttAttention
+from draftmill_jobs.train.draft_config import DraftConfig
+from draftmill_jobs.train.layout import Layout, PackedStates
+from draftmill_jobs.train.picking import pick_rows
+from draftmill_jobs.train.rope import rotate
+
+Tables: TypeAlias = tuple[Tensor, Tensor]
+
+
+class RootMeanSquareNorm(nn.Module):
+    """x / rms(x) * weight, in float32 whatever comes in."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Norms `[..., size]`."""
+        x = x.to(self.weight.dtype)
+        return functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+class SelfAttention(nn.Module):
+    """Projections; the two halves of their inputs are the token and the fed back state."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(2 * config.hidden_size, queries, bias=False)
+        self.k_proj = nn.Linear(2 * config.hidden_size, keys, bias=False)
+        self.v_proj = nn.Linear(2 * config.hidden_size, keys, bias=False)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+
+
+class FeedForward(nn.Module):
+    """SwiGLU."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+
+class MidLayer(nn.Module):
+    """The layer's parts, by the names that they have on disk."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        size, eps = config.hidden_size, config.rms_norm_eps
+        self.input_layernorm = RootMeanSquareNorm(size, eps)
+        self.hidden_norm = RootMeanSquareNorm(size, eps)
+        self.post_attention_layernorm = RootMeanSquareNorm(size, eps)
+        self.self_attn = SelfAttention(config)
+        self.mlp = FeedForward(config)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights of one unrolling in the dtype of its products, cast and cut once for all steps."""
+
+    token: Tensor  # [Q + 2K, H]: the token's half of q, k and v
+    query: Tensor  # [Q, H]: the state's half
+    keys: Tensor  # [2K, H]: the state's half of k and v
+    output: Tensor  # [H, Q]
+    gate_up: Tensor  # [2I, H]
+    down: Tensor  # [H, I]
+
+
+class Drafter(nn.Module):
+    """An EAGLE-3 drafter; `state_dict` has exactly the trained tensors of the flat format.
+
+    Args:
+        config: Its shape.
+        embeddings: `[V, H]`, the target's, frozen and not part of the state.
+        dtype: In which the large products are computed; parameters and residual stream keep theirs.
+    """
+
+    def __init__(self, config: DraftConfig, embeddings: Tensor, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        if embeddings.shape != (config.vocab_size, config.hidden_size):
+            raise ValueError(
+                f"embeddings {list(embeddings.shape)} are not [{config.vocab_size}, {config.hidden_size}]"
+            )
+        self.config, self.dtype = config, dtype
+        wide, eps = config.states * config.target_hidden_size, config.rms_norm_eps
+        self.fc = nn.Linear(wide, config.hidden_size, bias=False)
+        if config.fc_norm:
+            self.fc_norm = nn.ModuleList(
+                RootMeanSquareNorm(config.target_hidden_size, eps) for _ in range(config.states)
+            )
+        if config.norm_before_fc:
+            self.input_norm = RootMeanSquareNorm(wide, eps)
+        self.midlayer = MidLayer(config)
+        self.norm = RootMeanSquareNorm(config.hidden_size, eps)
+        self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
+        self.embeddings: Tensor
+        self.register_buffer("embeddings", embeddings, persistent=False)
+
+    def unroll(
+        self, batch: PackedStates, layout: Layout, attention: TttAttention, tables: Tables
+    ) -> Iterator[Tensor]:
+        """Yields the outputs of steps 0, 1, ...: `[N, H]` before `norm`, at the layout's query positions.
+
+        Args:
+            batch: Packed rows.
+            layout: Where their documents and queries are, and how many steps.
+            attention: How keys are asked.
+            tables: Cosines and sines of at least `layout.places` places, `[places, hd]` each.
+        """
+        weights, heads = self._weights(), self.config.heads * self.config.head_dim
+        places = layout.key_places, layout.query_places
+        token = functional.linear(self._token_inputs(batch, layout.steps), weights.token)  # [T + K, Q + 2K]
+        token_query, token_keys = token.split([heads, token.shape[1] - heads], dim=-1)
+
+        hidden = self._joined(batch.states)  # [T, H]
+        seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
+        by_state = functional.linear(seen, weights.keys)  # [T, 2K]
+        prefix = self._keys(by_state + token_keys[1 : len(hidden) + 1], tables, places[0])
+        hidden, own = pick_rows(hidden, layout.query_positions), list[Keys]()
+        for step in range(layout.steps):
+            token_at, place = layout.query_positions + 1 + step, places[1] + step  # [N] each
+            seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
+            queries = pick_rows(token_query, token_at) + functional.linear(seen, weights.query)
+            queries = self._turned(queries, tables, place)  # [N, heads, hd]
+            if step:
+                by_state = functional.linear(seen, weights.keys)
+                own.append(self._keys(pick_rows(token_keys, token_at) + by_state, tables, place))
+            mixed = attention(queries, prefix, own, layout)  # [N, heads, hd]
+            hidden = self._after_attention(hidden, mixed.flatten(1), weights)
+            yield hidden
+            if self.config.norm_output:
+                hidden = self.norm(hidden)
+
+    def _token_inputs(self, batch: PackedStates, steps: int) -> Tensor:
+        """Normed embeddings `[T + K, H]`; those behind the last token are never counted."""
+        ids = functional.pad(batch.token_ids, (0, steps))
+        normed: Tensor = self.midlayer.input_layernorm(self.embeddings[ids])
+        return normed.to(self.dtype)
+
+    def _joined(self, states: Tensor) -> Tensor:
+        """The target's states `[T, states, target H]`, joined by `fc` to `[T, H]`."""
+        if self.config.fc_norm:
+            states = torch.stack([norm(states[:, i]) for i, norm in enumerate(self.fc_norm)], dim=1)
+        wide = states.flatten(1)
+        if self.config.norm_before_fc:
+            wide = self.input_norm(wide)
+        joined = functional.linear(wide.to(self.dtype), self.fc.weight.to(self.dtype))
+        return joined.to(self.fc.weight.dtype)
+
+    def _keys(self, projected: Tensor, tables: Tables, places: Tensor) -> Keys:
+        """Keys, turned, and values, `[T, kv heads, hd]` each, of `[T, 2K]`."""
+        keys, values = projected.chunk(2, dim=-1)
+        return Keys(self._turned(keys, tables, places), self._heads(values))
+
+    def _turned(self, projected: Tensor, tables: Tables, places: Tensor) -> Tensor:
+        """Heads `[T, heads, hd]` at their places."""
+        heads = self._heads(projected)
+        cos, sin = (table[places].to(heads.dtype) for table in tables)
+        return rotate(heads, cos, sin)
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        heads = projected.shape[1] // self.config.head_dim
+        return projected.reshape(len(projected), heads, self.config.head_dim)
+
+    def _after_attention(self, hidden: Tensor, mixed: Tensor, weights: _Weights) -> Tensor:
+        """The rest of the layer, `[N, H]`; the residual stream is what was fed in, not normed."""
+        hidden = hidden + functional.linear(mixed, weights.output)
+        x = self.midlayer.post_attention_layernorm(hidden).to(self.dtype)
+        gate, up = functional.linear(x, weights.gate_up).chunk(2, dim=-1)
+        return hidden + functional.linear(functional.silu(gate) * up, weights.down)
+
+    def _weights(self) -> _Weights:
+        attention, mlp, size = self.midlayer.self_attn, self.midlayer.mlp, self.config.hidden_size
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        halves = [projection.weight.to(self.dtype).split(size, dim=1) for projection in projections]
+        return _Weights(
+            token=torch.cat([token for token, _ in halves]),
+            query=halves[0][1],
+            keys=torch.cat([state for _, state in halves[1:]]),
+            output=attention.o_proj.weight.to(self.dtype),
+            gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).to(self.dtype),
+            down=mlp.down_proj.weight.to(self.dtype),
+        )

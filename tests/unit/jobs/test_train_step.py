@@ -1,0 +1,148 @@
+"""The unrolled step against the plain loop, its masks, and packing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.naive_ttt import naive_losses
+
+from draftmill_jobs.train.attention import TttAttention, block_attention, plain_attention
+from draftmill_jobs.train.flex import flex_ttt_attention
+from tests.support.drafting import Bench, Row, make_bench, random_row, small_config
+
+STEPS = 3
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return make_bench()
+
+
+def rows_of_many_shapes(bench: Bench) -> list[Row]:
+    """Long, short and no prompts, no answer, several turns, more queries than a block."""
+    answers = [(30, range(12, 30)), (9, range(1, 9)), (7, range(0)), (12, range(12)), (300, range(40, 290))]
+    rows = [random_row(bench.config, length, answer, seed=i) for i, (length, answer) in enumerate(answers)]
+    turns = random_row(bench.config, 40, range(10, 20), seed=9)
+    turns.mask[30:] = True
+    return [*rows, turns]
+
+
+@pytest.mark.parametrize("attention", [block_attention, plain_attention])
+def test_losses_and_gradients_are_those_of_the_plain_loop(attention: TttAttention) -> None:
+    bench = make_bench(attention=attention)
+    rows = rows_of_many_shapes(bench)
+    weights = dict(bench.drafter.named_parameters())
+
+    loss = bench.loss(rows, STEPS, decay=0.8)
+    found = torch.autograd.grad(loss, list(weights.values()))
+    plain = sum(
+        0.8**k * mean for k, mean in enumerate(naive_losses(weights, *bench.naive(rows), steps=STEPS))
+    )
+    assert isinstance(plain, torch.Tensor)
+    expected = torch.autograd.grad(plain, list(weights.values()))
+
+    assert loss.item() == pytest.approx(plain.item(), rel=1e-6)
+    for name, mine, theirs in zip(weights, found, expected, strict=True):
+        assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-8), name
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_the_attention_for_gpus_mixes_as_the_definition_does(bench: Bench) -> None:
+    """Uncompiled, and forward only: it has no gradient on CPUs."""
+    flex = make_bench(dtype=torch.float32, attention=flex_ttt_attention)
+    plain = make_bench(dtype=torch.float32, attention=plain_attention)
+    rows = [row.in_float32() for row in rows_of_many_shapes(bench)[:2]]
+
+    with torch.no_grad():
+        assert flex.mean_losses(rows, STEPS) == pytest.approx(plain.mean_losses(rows, STEPS), rel=1e-4)
+
+
+def test_the_loss_in_float32_is_that_in_float64(bench: Bench) -> None:
+    narrow = make_bench(dtype=torch.float32)
+    rows = rows_of_many_shapes(bench)
+
+    assert narrow.mean_losses([row.in_float32() for row in rows], STEPS) == pytest.approx(
+        bench.mean_losses(rows, STEPS), abs=1e-5
+    )
+
+
+@pytest.mark.parametrize(("step", "positions"), [(0, [4, 5, 6, 7]), (1, [3, 4, 5, 6]), (2, [2, 3, 4, 5])])
+def test_exactly_the_positions_between_two_answer_tokens_are_scored(
+    bench: Bench, step: int, positions: list[int]
+) -> None:
+    """Of twelve tokens 5..9 are the answer; a token counts when it and the one before are in it."""
+    row = random_row(bench.config, 12, range(5, 10), seed=1)
+    batch, layout = bench.pack([row], STEPS)
+    weights = [float(step == k) for k in range(STEPS)]
+    outputs: list[torch.Tensor] = []
+    unroll = bench.drafter.unroll
+
+    def spied(*arguments: object) -> object:
+        for output in unroll(*arguments):  # type: ignore[arg-type]
+            output.retain_grad()
+            outputs.append(output)
+            yield output
+
+    bench.drafter.unroll = spied  # type: ignore[method-assign, assignment]
+    bench.unroller(batch, layout, weights).loss.backward()
+    gradient = outputs[step].grad
+
+    assert gradient is not None
+    assert layout.query_positions[gradient.abs().sum(-1) > 0].tolist() == positions
+
+
+def test_packed_documents_do_not_see_each_other(bench: Bench) -> None:
+    first, other = (random_row(bench.config, 20, range(8, 20), seed=seed) for seed in (1, 2))
+    second = random_row(bench.config, 25, range(6, 25), seed=3)
+
+    def outputs(rows: list[Row]) -> list[torch.Tensor]:
+        batch, layout = bench.pack(rows, STEPS)
+        made = bench.drafter.unroll(batch, layout, bench.unroller.attention, bench.unroller.tables)
+        behind = layout.teacher_positions >= 20
+        return [output[scored.rows][behind] for output, scored in zip(made, layout.scored, strict=True)]
+
+    for mine, theirs in zip(outputs([first, second]), outputs([other, second]), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_packed_batch_loses_as_much_as_its_rows_one_by_one(bench: Bench) -> None:
+    rows = rows_of_many_shapes(bench)
+    counts = [len(scored) for scored in bench.pack(rows, STEPS)[1].scored]
+    alone = np.array([bench.mean_losses([row], STEPS) for row in rows])
+    shares = np.array([[len(s) for s in bench.pack([row], STEPS)[1].scored] for row in rows]) / counts
+
+    assert bench.mean_losses(rows, STEPS) == pytest.approx((alone * shares).sum(0).tolist(), rel=1e-9)
+
+
+def test_padding_on_either_side_changes_nothing(bench: Bench) -> None:
+    """There is no padding in a packed batch; the plain loop has it, on both sides, and agrees."""
+    rows = [
+        random_row(bench.config, 20, range(8, 20), seed=1),
+        random_row(bench.config, 31, range(10, 28), seed=2),
+    ]
+    weights = dict(bench.drafter.named_parameters())
+    left, right = (
+        [loss.item() for loss in naive_losses(weights, *bench.naive(rows, pad_left=side), steps=STEPS)]
+        for side in (True, False)
+    )
+
+    assert left == pytest.approx(right, rel=1e-9)
+    assert bench.mean_losses(rows, STEPS) == pytest.approx(right, rel=1e-6)
+
+
+@pytest.mark.parametrize("option", ["fc_norm", "norm_before_fc", "norm_output"])
+def test_each_option_changes_what_is_computed_and_is_trained(option: str) -> None:
+    plain = make_bench()
+    changed = make_bench(small_config(**{option: True}))
+    row = random_row(plain.config, 20, range(8, 20), seed=1)
+    shared = dict(plain.drafter.named_parameters())
+    with torch.no_grad():
+        for name, parameter in changed.drafter.named_parameters():
+            if name in shared:
+                parameter.copy_(shared[name])
+
+    changed.loss([row], STEPS).backward()
+
+    assert changed.mean_losses([row], STEPS) != pytest.approx(plain.mean_losses([row], STEPS), rel=1e-6)
+    assert all(parameter.grad is not None for parameter in changed.drafter.parameters())
