@@ -7,6 +7,7 @@ will survive a crash.
 from __future__ import annotations
 
 import argparse
+import os
 from functools import partial
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from tests.support.states import row, writer
 
 
 def say(word: str, number: int) -> None:
-    """Prints at once: what a process has in its buffers dies with it."""
-    print(word, number, flush=True)
+    """Prints a line at once and whole: buffers die with their process, and two threads print."""
+    os.write(1, f"{word} {number}\n".encode())
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+SPECFORGE, SPECULATORS = "specforge", "speculators"
 JOB_STEPS = ("plan", "generate", "extract", "finish", "install-connector")
 POD_ROLES = ("plan", "server", "worker", "finish")
 
@@ -105,7 +106,7 @@ def _store(parser: argparse.ArgumentParser) -> None:
     head = actions.add_parser("head", help="show the first rows")
     head.add_argument("-c", "--count", type=int, default=10, help="rows to show (default: 10)")
     export = actions.add_parser("export", help="write the rows as another trainer reads them")
-    export.add_argument("--format", required=True, choices=["specforge", "speculators"], help="whose layout")
+    export.add_argument("--format", required=True, choices=[SPECFORGE, SPECULATORS], help="whose layout")
     export.add_argument("--output", required=True, metavar="DIR", type=Path, help="an empty or new folder")
     export.add_argument(
         "--model", metavar="DIR", type=Path, help="specforge: the target's folder, for its final norm"

@@ -11,12 +11,15 @@ from datasets import load_from_disk
 from safetensors.torch import load_file
 
 from draftmill_api.record import RecordStatus
-from draftmill_api.store import RowSelection, StoreLine, StoreManifest, StoreSource
+from draftmill_api.store import RowSelection, StoreBinding, StoreLine, StoreManifest, StoreSource
 from draftmill_api.v1alpha1.extractrun import SkippedRows, StateDtype
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_cli.main import main
+from draftmill_jobs.model.fingerprint import fingerprint
 from draftmill_jobs.store import Check, Store, audit_store, write_index, write_manifest
+from tests.support.headed_model import HIDDEN, make_headed_model
 from tests.support.states import RUN, binding, row, written
+from tests.support.tiny_model import VOCABULARY
 
 ROWS = [row(number) for number in range(10)]
 
@@ -24,24 +27,27 @@ ROWS = [row(number) for number in range(10)]
 @pytest.fixture
 def complete(tmp_path: Path) -> Path:
     """A store with index and manifest."""
-    folder = written(tmp_path / "store", ROWS)
+    return _completed(written(tmp_path / "store", ROWS), binding())
+
+
+def _completed(folder: Path, bound: StoreBinding) -> Path:
     write_index(folder)
     audit = audit_store(folder)
     assert audit.index is not None
     manifest = StoreManifest(
         run=RUN,
         model=ModelFacts(
-            fingerprint="f" * 64,
+            fingerprint=bound.model_fingerprint,
             architecture="LlamaForCausalLM",
             layers=8,
-            hidden_size=32,
-            vocabulary_size=1000,
+            hidden_size=bound.hidden_size,
+            vocabulary_size=len(VOCABULARY),
             think_family="none",
         ),
         model_name="tiny",
         tokenizer_sha256="0" * 64,
         chat_template_sha256="0" * 64,
-        binding=binding(),
+        binding=bound,
         source=StoreSource(path="/input", sha256="1" * 64),
         selection=RowSelection(statuses=[RecordStatus.OK]),
         rows=len(audit.rows),
@@ -221,6 +227,44 @@ def test_float8_states_are_exported_as_bfloat16(tmp_path: Path) -> None:
     with Store.open(tmp_path / "store", check=Check.HEADERS) as store:
         states = load_file(tmp_path / "export" / "hidden_states" / "hs_0.safetensors")["hidden_states"]
         assert torch.equal(states, torch.from_numpy(store[0].values()).bfloat16())
+
+
+def test_an_export_for_specforge_is_normed_by_the_target_itself(tmp_path: Path) -> None:
+    model = make_headed_model(tmp_path / "model")
+    bound = binding(hidden_size=HIDDEN, model_fingerprint=fingerprint(model))
+    rows = [row(number, hidden=HIDDEN) for number in range(3)]
+    folder = _completed(written(tmp_path / "store", rows, binding=bound), bound)
+    arguments = ["--format", "specforge", "--output", str(tmp_path / "export"), "--model", str(model)]
+
+    assert main(["store", "export", str(folder), *arguments]) == 0
+
+    weight = load_file(model / "model.safetensors")["model.norm.weight"]
+    with Store.open(folder, check=Check.HEADERS) as store:
+        for index, each in enumerate(store):
+            found = torch.load(tmp_path / "export" / "rows_0-2000" / f"data_{index}.ckpt", weights_only=True)
+            expected = torch.nn.functional.rms_norm(each.states()[:, -1].float(), (HIDDEN,), weight, 1e-6)
+            assert found["hidden_state"].dtype == torch.bfloat16
+            torch.testing.assert_close(found["hidden_state"][0].float(), expected, rtol=2**-7, atol=1e-6)
+
+
+def test_an_export_for_specforge_refuses_another_model(
+    complete: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_headed_model(tmp_path / "model")
+    arguments = [
+        "store",
+        "export",
+        str(complete),
+        "--format",
+        "specforge",
+        "--output",
+        str(tmp_path / "export"),
+    ]
+
+    assert main(arguments) == 1
+    assert "give the target's --model" in capsys.readouterr().err
+    assert main([*arguments, "--model", str(model)]) == 1
+    assert f"the states are of a model with fingerprint {'f' * 64}; that of" in capsys.readouterr().err
 
 
 def test_an_export_never_mixes_with_what_is_there(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from draftmill_cli.arguments import SPECULATORS
 from draftmill_cli.console import show
 from draftmill_cli.errors import CliError
 from draftmill_cli.states import facts_table, kinds_table, rows_table
@@ -57,7 +58,12 @@ def _export(args: Namespace) -> int:
     except ModuleNotFoundError as error:
         raise CliError(f"export needs {error.name}: pip install 'draftmill[train]'") from error
     with Store.open(args.folder, check=Check.HASHES) as store:
-        export.export_to_speculators(store, output)
+        if args.format == SPECULATORS:
+            export.export_to_speculators(store, output)
+        elif args.model is None:
+            raise CliError("SpecForge reads the last state after the final norm: give the target's --model")
+        else:
+            export.export_to_specforge(store, output, export.final_norm_of(store, args.model))
         show(f"{len(store):,} rows in {output}")
     return 0
 

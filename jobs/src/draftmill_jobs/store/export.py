@@ -20,6 +20,9 @@ import torch
 from datasets import Dataset
 from safetensors.torch import save_file
 
+from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract.teacher import load_head
+from draftmill_jobs.model.fingerprint import fingerprint
 from draftmill_jobs.store.reader import Row, Store
 
 FinalNorm: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -70,6 +73,33 @@ def export_to_specforge(store: Store, folder: Path, final_norm: FinalNorm) -> No
             },
             group / f"data_{index}.ckpt",
         )
+
+
+def final_norm_of(store: Store, model: Path) -> FinalNorm:
+    """The final norm of the target that a store's states are of, computed in float32.
+
+    Args:
+        store: A complete store.
+        model: The target's folder.
+
+    Raises:
+        JobRefusedError: The store is not complete, or the folder holds another model.
+    """
+    manifest = store.manifest
+    if manifest is None:
+        raise JobRefusedError("StoreIncomplete", f"{store.folder} has no manifest.json: its run is not done")
+    if (found := fingerprint(model)) != store.binding.model_fingerprint:
+        raise JobRefusedError(
+            "ModelMismatch",
+            f"the states are of a model with fingerprint {store.binding.model_fingerprint}; that of "
+            f"{model} is {found}",
+        )
+    normalise = load_head(model, manifest.model).normalise
+
+    def final_norm(last: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(normalise(last.float().numpy())).to(last.dtype)
+
+    return final_norm
 
 
 def _states(row: Row) -> torch.Tensor:
