@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -287,3 +288,23 @@ def test_rows_are_done_longest_first() -> None:
         index.add(0, 0, tokens)
 
     assert index.longest_first() == [1, 2, 0]
+
+
+def test_what_a_row_costs_in_memory_does_not_depend_on_its_length(job: ExtractJob, facts: ModelFacts) -> None:
+    def peak(rows: int, tokens: int) -> int:
+        job.records.clear()
+        for _ in range(rows):
+            job.add(tokens // 2, tokens // 2)
+        job.write()
+        source = Input(find_files(JobRecords(path=str(job.input)), facts), rules(), facts)
+        tracemalloc.start()
+        try:
+            source.survey(None, share=WHOLE, is_done=lambda _: False)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many, long = peak(200, 10), peak(2200, 10), peak(200, 400)
+
+    assert (many - few) / 2000 < 250  # a million rows take less than 250 MB
+    assert long - few < 200_000

@@ -43,9 +43,10 @@ class Quarantine:
         """Opens the file and cuts off what a crash left behind its last line."""
         self._run = run
         self._writing = threading.Lock()
-        self.rows = read_quarantine(folder, run)
         path = part_path(folder, _STEM, share)
-        cut_file(path, read_lines(path, QuarantinedRow).end)
+        is_new_run = not run.uid
+        cut_file(path, 0 if is_new_run else read_lines(path, QuarantinedRow).end)
+        self.rows = read_quarantine(folder, run)
         self._path = path
         self._file: AppendOnlyFile | None = None
 
