@@ -1,0 +1,242 @@
+"""A trained drafter as folders that engines load, re-opened and checked after writing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from draftmill_jobs.errors import JobFailedError
+from draftmill_jobs.shared.files import sync_folder
+from draftmill_jobs.train.draft_config import FLAT_ARCHITECTURE, DraftConfig, read_config
+from draftmill_jobs.train.layers import DraftEngine, layer_ids_for
+from draftmill_jobs.train.starting import expected_shapes
+from draftmill_jobs.train.vocabulary import DraftVocabulary
+
+_WEIGHTS: Final = "model.safetensors"
+_CONFIG: Final = "config.json"
+_DTYPE: Final = torch.bfloat16
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What is exported.
+
+    Attributes:
+        weights: The trained tensors.
+        layer_ids: Of the states that enter it, "entering layer".
+        target_is_deepseek: See `is_deepseek_family`.
+    """
+
+    config: DraftConfig
+    vocabulary: DraftVocabulary
+    weights: Mapping[str, Tensor]
+    layer_ids: tuple[int, ...]
+    target_is_deepseek: bool
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """What the format of speculators says of the target.
+
+    Attributes:
+        draft_tokens: That a server drafts in a cycle unless told otherwise.
+    """
+
+    name_or_path: str
+    architectures: tuple[str, ...]
+    draft_tokens: int
+
+
+def export_flat(trained: Trained, folder: Path) -> dict[DraftEngine, Path]:
+    """Writes the flat format: one folder when one config fits both engines, else one for each.
+
+    The weights of two folders are one file, linked twice. What stood there before is replaced.
+
+    Returns:
+        The folder for each engine.
+
+    Raises:
+        LayerIdError: An engine cannot be told these layers.
+        JobFailedError: What was written is not what was meant.
+    """
+    ids = {
+        engine: layer_ids_for(engine, trained.layer_ids, target_is_deepseek=trained.target_is_deepseek)
+        for engine in DraftEngine
+    }
+    one_fits = len({tuple(each) for each in ids.values()}) == 1
+    folders = {engine: folder if one_fits else folder / engine.value for engine in DraftEngine}
+    made = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(made, ignore_errors=True)
+    written: Path | None = None
+    for engine in DraftEngine:
+        inner = made / folders[engine].relative_to(folder)
+        if (inner / _CONFIG).exists():
+            continue
+        inner.mkdir(parents=True)
+        if written is None:
+            save_file(_flat_tensors(trained), inner / _WEIGHTS, metadata={"format": "pt"})
+            written = inner / _WEIGHTS
+        else:
+            os.link(written, inner / _WEIGHTS)
+        _write_config(inner, flat_config(trained.config, ids[engine]))
+        verify(inner, trained)
+    _replace(made, folder)
+    return folders
+
+
+def export_speculators(trained: Trained, verifier: Verifier, embeddings: Tensor, folder: Path) -> None:
+    """Writes the format of speculators, which vLLM serves without naming a target; it carries the embeddings.
+
+    Raises:
+        JobFailedError: What was written is not what was meant.
+    """
+    made = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    flat = _flat_tensors(trained)
+    tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in flat.items()}
+    if trained.config.draft_vocab_size == trained.config.vocab_size:
+        del tensors["d2t"], tensors["t2d"]
+    tensors["embed_tokens.weight"] = embeddings.to(_DTYPE).contiguous()
+    save_file(tensors, made / _WEIGHTS, metadata={"format": "pt"})
+    _write_config(made, speculators_config(trained.config, trained.layer_ids, verifier))
+    verify(made, trained)
+    _replace(made, folder)
+
+
+def flat_config(config: DraftConfig, layer_ids: Sequence[int]) -> dict[str, Any]:
+    """config.json of the flat format; the ids are always written, for engines have other defaults."""
+    written = {
+        "architectures": [FLAT_ARCHITECTURE],
+        **_layer_config(config),
+        "draft_vocab_size": config.draft_vocab_size,
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": list(layer_ids),
+            "use_aux_hidden_state": True,
+        },
+    }
+    if config.target_hidden_size != config.hidden_size:
+        written["target_hidden_size"] = config.target_hidden_size
+    if config.states != 3:
+        written["num_aux_hidden_states"] = config.states
+    options = {key: True for key in ("fc_norm", "norm_before_fc", "norm_output") if getattr(config, key)}
+    return {**written, **options}
+
+
+def speculators_config(config: DraftConfig, layer_ids: Sequence[int], verifier: Verifier) -> dict[str, Any]:
+    """config.json of the format of speculators; ids are "entering layer" there."""
+    proposal = {"proposal_type": "greedy", "speculative_tokens": verifier.draft_tokens}
+    return {
+        "architectures": ["Eagle3DraftModel"],
+        "speculators_model_type": "eagle3",
+        "model_type": "speculator_model",
+        "transformer_layer_config": _layer_config(config),
+        "draft_vocab_size": config.draft_vocab_size,
+        "target_hidden_size": config.target_hidden_size,
+        "eagle_aux_hidden_state_layer_ids": list(layer_ids),
+        "norm_before_residual": False,
+        "norm_before_fc": config.norm_before_fc,
+        "fc_norm": config.fc_norm,
+        "norm_output": config.norm_output,
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "proposal_methods": [proposal],
+            "default_proposal_method": "greedy",
+            "verifier": {
+                "name_or_path": verifier.name_or_path,
+                "architectures": list(verifier.architectures),
+            },
+        },
+        "torch_dtype": "bfloat16",
+    }
+
+
+def verify(folder: Path, trained: Trained) -> None:
+    """Re-opens a folder and compares every tensor, the map and the config with what was meant.
+
+    Raises:
+        JobFailedError: Something differs; the message says what.
+    """
+    written = read_config(json.loads((folder / _CONFIG).read_text()))
+    if written.config != trained.config or written.layer_ids is None:
+        raise _differs(folder, "the config")
+    tensors = {name.replace("layers.0.", "midlayer."): x for name, x in load_file(folder / _WEIGHTS).items()}
+    for name, shape in expected_shapes(trained.config).items():
+        meant = trained.weights[name].to("cpu", _DTYPE)
+        found = tensors.get(name)
+        if found is None or tuple(found.shape) != shape or not torch.equal(found, meant):
+            raise _differs(folder, name)
+        if not torch.isfinite(found).all():
+            raise _differs(folder, f"{name}, with NaN or infinite values,")
+    vocabulary = trained.vocabulary
+    if "d2t" in tensors:
+        again = DraftVocabulary.from_offsets(tensors["d2t"].numpy(), vocabulary.size_of_target)
+        is_same = np.array_equal(again.target_ids, vocabulary.target_ids)
+        if not is_same or not np.array_equal(tensors["t2d"].numpy(), vocabulary.t2d):
+            raise _differs(folder, "d2t or t2d")
+    elif len(vocabulary) != vocabulary.size_of_target:
+        raise _differs(folder, "d2t")
+
+
+def _layer_config(config: DraftConfig) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "head_dim": config.head_dim,
+        "num_hidden_layers": 1,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "vocab_size": config.vocab_size,
+        "rms_norm_eps": config.rms_norm_eps,
+        "max_position_embeddings": config.max_position_embeddings,
+        **config.rope.to_config(),
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "bos_token_id": config.bos_token_id,
+        "eos_token_id": config.eos_token_id,
+    }
+
+
+def _flat_tensors(trained: Trained) -> dict[str, Tensor]:
+    weights = {
+        name: tensor.detach().to("cpu", _DTYPE).contiguous() for name, tensor in trained.weights.items()
+    }
+    vocabulary = trained.vocabulary
+    return {**weights, "d2t": torch.from_numpy(vocabulary.d2t), "t2d": torch.from_numpy(vocabulary.t2d)}
+
+
+def _write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _replace(made: Path, folder: Path) -> None:
+    for path in [*made.rglob("*"), made]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    if folder.exists():
+        shutil.rmtree(folder)
+    made.rename(folder)
+    sync_folder(folder.parent)
+
+
+def _differs(folder: Path, what: str) -> JobFailedError:
+    return JobFailedError(
+        "ExportDiffers", f"{folder}: {what} is not what was trained; the disk may be broken"
+    )

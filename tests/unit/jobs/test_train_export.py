@@ -1,0 +1,172 @@
+"""What engines are given to load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from draftmill_jobs.errors import JobFailedError
+from draftmill_jobs.train.draft_config import read_config
+from draftmill_jobs.train.export import Trained, Verifier, export_flat, export_speculators, verify
+from draftmill_jobs.train.layers import DraftEngine, LayerIds
+from draftmill_jobs.train.rope import Rope
+from tests.support.drafting import make_bench, small_config
+
+VERIFIER = Verifier("models/target", ("LlamaForCausalLM",), 4)
+YARN = Rope(50_000.0, {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128})
+
+
+def trained(*, deepseek: bool = False, **changes: object) -> Trained:
+    bench = make_bench(small_config(**changes), dtype=torch.float32)
+    return Trained(
+        bench.config, bench.vocabulary, bench.drafter.state_dict(), (2, 4, 5)[: bench.config.states], deepseek
+    )
+
+
+def test_a_kimi_drafter_is_one_folder_that_both_engines_read_rightly(tmp_path: Path) -> None:
+    folders = export_flat(trained(deepseek=True), tmp_path / "drafter")
+    config = json.loads((tmp_path / "drafter" / "config.json").read_text())
+
+    assert set(folders.values()) == {tmp_path / "drafter"}
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+
+
+def test_a_llama_drafter_is_two_folders_with_one_file_of_weights(tmp_path: Path) -> None:
+    folders = export_flat(trained(), tmp_path / "drafter")
+    configs = {engine: json.loads((folder / "config.json").read_text()) for engine, folder in folders.items()}
+    ids = {engine: config.pop("eagle_config") for engine, config in configs.items()}
+    weights = [folder / "model.safetensors" for folder in folders.values()]
+
+    assert [each["eagle_aux_hidden_state_layer_ids"] for each in ids.values()] == [[2, 4, 5], [1, 3, 4]]
+    assert configs[DraftEngine.VLLM] == configs[DraftEngine.SGLANG]
+    assert weights[0].samefile(weights[1])
+
+
+def test_the_map_is_in_the_export_and_means_strictly_ascending_ids_of_the_target(tmp_path: Path) -> None:
+    meant = trained(deepseek=True)
+    export_flat(meant, tmp_path / "drafter")
+    tensors = load_file(tmp_path / "drafter" / "model.safetensors")
+    ids = torch.arange(len(tensors["d2t"])) + tensors["d2t"]
+
+    assert (tensors["d2t"].dtype, tensors["t2d"].dtype) == (torch.int64, torch.bool)
+    assert ids.tolist() == meant.vocabulary.target_ids.tolist()
+    assert (ids.diff() > 0).all()
+    assert ids[-1] < len(tensors["t2d"]) == 50
+    assert tensors["t2d"].sum() == len(ids) == 20
+    assert all(x.dtype is torch.bfloat16 for name, x in tensors.items() if name not in ("d2t", "t2d"))
+
+
+def test_the_names_are_those_that_servers_know(tmp_path: Path) -> None:
+    export_flat(trained(deepseek=True), tmp_path / "drafter")
+    layer = [
+        *(f"self_attn.{name}_proj" for name in "qkvo"),
+        *(f"mlp.{name}_proj" for name in ("gate", "up", "down")),
+        *("input_layernorm", "hidden_norm", "post_attention_layernorm"),
+    ]
+
+    assert load_file(tmp_path / "drafter" / "model.safetensors").keys() == {
+        *("fc.weight", "norm.weight", "lm_head.weight", "d2t", "t2d"),
+        *(f"midlayer.{name}.weight" for name in layer),
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"rope": YARN},
+        {"fc_norm": True, "norm_output": True},
+        {"norm_before_fc": True},
+        {"states": 2},
+        {"target_hidden_size": 24},
+        {"draft_vocab_size": 50},
+        {"bos_token_id": 1, "eos_token_id": [2, 3]},
+    ],
+    ids=str,
+)
+def test_every_flag_of_the_config_comes_back_from_either_format(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    meant = trained(deepseek=True, **changes)
+    embeddings = torch.randn(50, 16)
+    export_flat(meant, tmp_path / "flat")
+    export_speculators(meant, VERIFIER, embeddings, tmp_path / "nested")
+    configs = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("flat", "nested"))
+    flat, nested = (read_config(config) for config in configs)
+
+    assert flat.config == nested.config == meant.config
+    assert flat.layer_ids == nested.layer_ids == meant.layer_ids
+    assert nested.layer_meaning is LayerIds.ENTERING_LAYER
+
+
+def test_both_spellings_of_rope_are_written(tmp_path: Path) -> None:
+    export_flat(trained(deepseek=True, rope=YARN), tmp_path / "drafter")
+    config = json.loads((tmp_path / "drafter" / "config.json").read_text())
+
+    assert (config["rope_theta"], config["rope_scaling"]["rope_type"]) == (50_000.0, "yarn")
+    assert config["rope_parameters"] == {"rope_theta": 50_000.0, **config["rope_scaling"]}
+
+
+def test_the_format_of_speculators_carries_embeddings_and_no_switch_that_one_server_ignores(
+    tmp_path: Path,
+) -> None:
+    embeddings = torch.randn(50, 16)
+    export_speculators(trained(), VERIFIER, embeddings, tmp_path / "drafter")
+    config = json.loads((tmp_path / "drafter" / "config.json").read_text())
+    tensors = load_file(tmp_path / "drafter" / "model.safetensors")
+
+    assert torch.equal(tensors["embed_tokens.weight"], embeddings.bfloat16())
+    assert "layers.0.self_attn.q_proj.weight" in tensors
+    assert config["norm_before_residual"] is False
+    assert config["speculators_config"]["verifier"]["name_or_path"] == "models/target"
+    assert config["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 4
+
+
+def test_an_export_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    export_flat(trained(), tmp_path / "drafter")
+    export_flat(trained(deepseek=True), tmp_path / "drafter")
+
+    assert sorted(path.name for path in (tmp_path / "drafter").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["drafter"]
+
+
+@pytest.mark.parametrize("name", ["fc.weight", "d2t", "t2d", "midlayer.mlp.up_proj.weight"])
+def test_a_tensor_that_is_missing_or_changed_on_disk_is_found(tmp_path: Path, name: str) -> None:
+    meant = trained(deepseek=True)
+    export_flat(meant, tmp_path / "drafter")
+    path = tmp_path / "drafter" / "model.safetensors"
+    tensors = load_file(path)
+    tensors[name] = tensors[name].roll(1, 0)
+    save_file(tensors, path)
+
+    with pytest.raises((JobFailedError, ValueError), match=r"is not what was trained|strictly ascending"):
+        verify(tmp_path / "drafter", meant)
+
+
+def test_a_map_left_out_is_found(tmp_path: Path) -> None:
+    meant = trained(deepseek=True)
+    export_flat(meant, tmp_path / "drafter")
+    path = tmp_path / "drafter" / "model.safetensors"
+    save_file({name: x for name, x in load_file(path).items() if name not in ("d2t", "t2d")}, path)
+
+    with pytest.raises(JobFailedError, match="d2t is not what was trained"):
+        verify(tmp_path / "drafter", meant)
+
+
+def test_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
+    meant = trained(deepseek=True)
+    broken = {**meant.weights, "norm.weight": torch.full((16,), np.inf)}
+
+    with pytest.raises(JobFailedError, match=r"norm.weight, with NaN or infinite values"):
+        export_flat(replace(meant, weights=broken), tmp_path / "drafter")
+    assert not (tmp_path / "drafter").exists()
