@@ -26,7 +26,7 @@ cluster-status: ## Say whether it runs, and how to use it
 	@$(DEV) cluster-status
 
 ##@ Test
-.PHONY: test test-unit test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract
+.PHONY: test test-unit test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract bench-train
 test: venv ## All tests but the two below; starts what they need (needs root)
 	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
 
@@ -52,10 +52,13 @@ lint: venv ## Style, types, import rules, generated files
 	@$(BIN)/lint-imports
 	@PYTHONPATH=dev $(BIN)/python -m draftmill_dev.generate --check
 
-bench: bench-generate bench-cluster bench-extract ## All benchmarks
+bench: bench-generate bench-cluster bench-extract bench-train ## All benchmarks
 
 bench-generate: venv ## Throughput of the generator beside a rival's
 	@$(BIN)/python benchmarks/run.py
+
+bench-train: venv ## Speed of training beside SpecForge, speculators and a plain loop
+	@$(BIN)/python benchmarks/train.py
 
 bench-cluster: venv ## Seconds until a control plane, and a cluster that runs already, can be used
 	@PYTHONPATH=dev $(BIN)/python benchmarks/cluster.py
