@@ -14,7 +14,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
-from draftmill_jobs.generate import opening
+from draftmill_jobs.shared import waiting
 from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
 from tests.support.forked import ForkedProgram
 from tests.support.generator_kills import slow_tailed_server
@@ -149,7 +149,7 @@ async def test_answers_with_other_sampling_are_not_mixed(job: Job, server: Engin
 async def test_a_second_run_on_the_same_folder_is_refused_by_name(
     job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_OTHER_RUN", 0.5)
+    monkeypatch.setattr(waiting, "_OTHER_RUN", 0.5)
     server.script = lambda _: Reply(delay=0.2)
     job.run = {"name": "first", "uid": "1"}
     job.datasets = {"A": prompts(100)}
