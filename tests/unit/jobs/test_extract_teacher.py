@@ -115,6 +115,23 @@ def test_states_of_16_bits_do_with_near_ties_at_the_misses(llama: Made) -> None:
     assert found.is_enough(HALF_AGREEMENT)
 
 
+def test_a_token_whose_logit_the_servers_rounding_makes_equal_is_no_miss_in_16_bits_alone(
+    llama: Made,
+) -> None:
+    head = load_head(llama.folder, FACTS)
+    logits = head.normalise(llama.states[:, -1]) @ head.weight.T
+    second = logits.argsort(axis=1)[:, -2].astype(np.int32)
+    best, near = (np.take_along_axis(logits, each[:, None], 1)[:, 0] for each in (llama.likeliest, second))
+    close = best - near < best / 256
+
+    in_half = head.compare(llama.states[close, -1], second[close], is_half=True)
+    in_full = head.compare(llama.states[close, -1], second[close], is_half=False)
+
+    assert close.sum() > 0
+    assert (in_half.misses, in_half.rounded) == (0, close.sum())
+    assert (in_full.misses, in_full.rounded) == (close.sum(), 0)
+
+
 def test_norm_and_head_of_a_text_model_inside_another_are_found(llama: Made, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -135,7 +135,12 @@ class Preflight:
                 f"ties at the others ({found.misses - found.ties} are none); the worst: {found.example}. Are "
                 "the layers right, and is this the model of model.path?",
             )
-        log.info("teacher self-check: %.2f %% of %d positions agree", 100 * found.share, found.positions)
+        log.info(
+            "teacher self-check: %.2f %% of %d positions agree, %d of them within the server's rounding",
+            100 * found.share,
+            found.positions,
+            found.rounded,
+        )
 
     def _compare(self, asked: Asked, most: int) -> Agreement:
         assert asked.likeliest is not None  # noqa: S101 - it was asked for
