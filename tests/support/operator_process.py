@@ -91,8 +91,9 @@ class OperatorProcess:
             return 0, ""
 
     def log(self) -> str:
-        """Its log so far."""
-        return (self.folder / "operator.log").read_text()
+        """Its log so far; empty before its first start."""
+        path = self.folder / "operator.log"
+        return path.read_text() if path.exists() else ""
 
     def _end(self, number: int) -> int:
         assert self.process is not None
@@ -112,6 +113,7 @@ def operator_process(
     finally:
         if operator.process is not None and operator.process.poll() is None:
             operator.kill()
+        print(operator.log()[-20_000:])  # pytest shows it if the test has failed
 
 
 def _free_port() -> int:

@@ -25,6 +25,7 @@ from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
 from draftmill_operator.kube.writes import Kube, Propagation
 from draftmill_operator.metrics import RECONCILE_SECONDS, STATUS_WRITES
+from draftmill_operator.observe.latecomers import Latecomers
 from draftmill_operator.observe.observe import observe
 from draftmill_operator.observe.store import Kind, Object, Store
 from draftmill_operator.observe.types import Observed, Problem
@@ -69,6 +70,7 @@ class Reconciler:
         self._clock = clock
         self._applier = Applier(kube, store)
         self._detective = Detective(kube)
+        self._latecomers = Latecomers(kube, store)
         self._progress_written: dict[str, float] = {}
         self._doubtful: set[RunKey] = set()
         """Runs whose last pass failed: a write of it may have been carried out though nobody heard of it."""
@@ -115,6 +117,7 @@ class Reconciler:
         run = kind.parse(raw)
         if run.being_deleted:
             self._progress_written.pop(run.identity.uid, None)
+            self._latecomers.forget(run.identity.uid)
             return None
         return await self._pass(kind, run)
 
@@ -167,6 +170,8 @@ class Reconciler:
     async def _observe(self, kind: AnyKind, run: AnyRun, now: datetime) -> tuple[Observed, float | None]:
         """What is seen, with events about what does not explain itself, and when to look at those again."""
         seen = observe(run.identity, self._store, self._poller.answers, {})
+        if run.status.completion_time is None and await self._latecomers.fetch(run.identity, seen):
+            seen = observe(run.identity, self._store, self._poller.answers, {})
         serving = kind.serving(run.spec)
         findings, look_again = await self._detective.explain(run.key.namespace, seen, serving, now)
         if findings:

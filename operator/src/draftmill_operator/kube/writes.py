@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from draftmill_api import names as api_names
 from draftmill_operator.kube.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Json, KubeClient
@@ -16,6 +16,8 @@ from draftmill_operator.run import RunIdentity
 from draftmill_operator.status.events import Event
 
 log = logging.getLogger(__name__)
+
+_JOB_LABEL: Final = "batch.kubernetes.io/controller-uid"
 
 
 class Propagation(StrEnum):
@@ -155,6 +157,11 @@ class Kube:
     async def nodes(self) -> list[Json]:
         """All nodes."""
         return [node async for node in self.client.list(NODES, None)]
+
+    async def pods_of_job(self, namespace: str, job_uid: str) -> list[Json]:
+        """The pods of a Job that there are now, whatever the watch has brought."""
+        pods = self.client.list(RESOURCES[Kind.POD], namespace, f"{_JOB_LABEL}={job_uid}")
+        return [{"apiVersion": "v1", "kind": Kind.POD.value, **pod} async for pod in pods]
 
     async def placed_pods(self) -> list[Json]:
         """All pods of the cluster that hold a node's resources."""

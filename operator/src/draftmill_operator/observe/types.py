@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, auto
 
+from draftmill_api.exitcode import ExitCode
 from draftmill_api.names import SERVER_PORT
 from draftmill_api.progress import Progress, TerminationMessage
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
@@ -120,6 +121,17 @@ class ObservedJob:
     """Index of the worker whose attempt it is."""
     workers_hash: str = ""
     """What the workers of its time were started with."""
+    succeeded_pods: int = 0
+    """Pods that the Job controller has counted as succeeded."""
+
+    @property
+    def has_unseen_pods(self) -> bool:
+        """Whether more ended pods are counted than seen: they are gone, or the watch of pods is late."""
+        ended = [pod for pod in self.pods if pod.ended]
+        well = sum(
+            pod.termination is not None and pod.termination.exit_code == ExitCode.DONE for pod in ended
+        )
+        return self.succeeded_pods > well or self.failed_pods > len(ended) - well
 
     @property
     def live_pods(self) -> tuple[ObservedPod, ...]:

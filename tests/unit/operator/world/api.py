@@ -117,6 +117,8 @@ class ApiClient(KubeClient):
         self.fault: Fault | None = None
         self.writes: list[str] = []
         """Every write that was sent, for people."""
+        self.lists = 0
+        """How often the pods of a Job were asked for."""
 
     async def request(
         self,
@@ -124,7 +126,7 @@ class ApiClient(KubeClient):
         resource: Resource,
         path: str,
         *,
-        params: dict[str, str] | None = None,  # noqa: ARG002  nothing here depends on it
+        params: dict[str, str] | None = None,
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,  # noqa: ARG002  nothing here depends on it
@@ -133,7 +135,8 @@ class ApiClient(KubeClient):
         kind = _KINDS.get(resource.plural)
         name, _, subresource = path.partition(f"/{resource.plural}")[2].lstrip("/").partition("/")
         if verb == "GET":
-            return self._get(kind, name)
+            selector = (params or {}).get("labelSelector", "")
+            return self._get(kind, name) if name else self._list(kind, selector)
         if kind is None:
             return {}
         self.writes.append(f"{verb} {kind} {name} {subresource}".strip())
@@ -156,12 +159,17 @@ class ApiClient(KubeClient):
         return fault
 
     def _get(self, kind: Kind | None, name: str) -> Object:
-        if not name:
-            return {"items": [], "metadata": {}}
         raw = self._server.objects[kind].get(name) if kind is not None else None
         if raw is None:
             raise ApiError(404, "NotFound", f"{name} not found")
         return raw
+
+    def _list(self, kind: Kind | None, selector: str) -> Object:
+        """Pods of a Job; of nothing else there is a list."""
+        label, _, uid = selector.partition("=")
+        is_of_job = kind is Kind.POD and label == "batch.kubernetes.io/controller-uid"
+        self.lists += is_of_job
+        return {"items": self._server.owned(Kind.POD, uid) if is_of_job else [], "metadata": {}}
 
     def _write(self, verb: str, kind: Kind, name: str, body: Any, content_type: str) -> Object:
         live = self._server.objects[kind].get(name)

@@ -117,9 +117,9 @@ class Controllers:
 
     def _conclude(self, job: Object, failed: int, condition: str, reason: str) -> None:
         said = {"type": condition, "status": "True", "reason": reason, "message": f"the Job says {reason}"}
-        self._server.change(
-            Kind.JOB, job["metadata"]["name"], status={"failed": failed, "conditions": [said]}
-        )
+        succeeded = int(condition == "SuccessCriteriaMet")
+        status = {"failed": failed, "succeeded": succeeded, "conditions": [said]}
+        self._server.change(Kind.JOB, job["metadata"]["name"], status=status)
 
     def _make_pod(self, kind: str, name: str, uid: str, template: Object) -> None:
         owner = {"kind": kind, "name": name, "uid": uid, "controller": True}
