@@ -137,11 +137,12 @@ class Case:
         *,
         should_stop: Callable[[], bool] = lambda: False,
         report: Callable[[StepReport], None] = lambda _: None,
+        shape: StoreShape = SHAPE,
     ) -> Outcome:
         """Trains in this process, or in this one among several as the environment says."""
         config = self.config()
         with joined(config.gpus_per_node) as world:
-            return train(config, self.rows, SHAPE, world, should_stop=should_stop, report=report)
+            return train(config, self.rows, shape, world, should_stop=should_stop, report=report)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Of the newest checkpoint."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from draftmill_jobs.train.metrics import Yardstick
 from draftmill_jobs.train.tensors import TensorFolder
 from draftmill_jobs.train.training import DRAFTER
 from draftmill_jobs.train.vocabulary import DraftVocabulary
-from tests.support.training import Case, Rows, free_port, start
+from tests.support.training import SHAPE, Case, Rows, free_port, start, write_target
 
 KILLS = (3, 9, 14, 20, 27)
 
@@ -59,6 +60,29 @@ def test_a_training_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path
     assert (first.finished, first.state.step) == (False, 4)
     assert (second.finished, rest[0].step) == (True, 5)
     assert same(whole.weights(), parted.weights())
+
+
+def test_a_training_that_is_stopped_before_its_first_step_starts_again(tmp_path: Path) -> None:
+    case = Case(tmp_path, training={"epochs": 1})
+    stopped = case.run(should_stop=lambda: True)
+
+    assert (stopped.finished, stopped.state.step) == (False, 0)
+    assert case.run().finished
+
+
+def test_a_target_that_cannot_be_used_is_a_refusal_in_words(tmp_path: Path) -> None:
+    write_target(tmp_path / "target", model_type="gemma2")
+
+    with pytest.raises(JobRefusedError, match="'gemma2' is not known to be a plain RMSNorm"):
+        Case(tmp_path).run()
+
+
+def test_states_that_an_engine_cannot_be_told_of_are_refused_before_training(tmp_path: Path) -> None:
+    write_target(tmp_path / "target", model_type="deepseek_v3")
+    shape = replace(SHAPE, layer_ids=(1, 4, 5))
+
+    with pytest.raises(JobRefusedError, match="SGLang takes a first layer id 1 as 2"):
+        Case(tmp_path).run(shape=shape)
 
 
 def test_a_training_killed_between_any_two_files_ends_with_the_same_weights(tmp_path: Path) -> None:

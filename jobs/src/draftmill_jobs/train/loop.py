@@ -170,5 +170,6 @@ class Loop:
         return self.evaluator.evaluate(feed, self.world)
 
     def _save(self, state: TrainState) -> None:
-        if self.world.is_first:
+        """Saves, unless this step is saved already, or is the start."""
+        if self.world.is_first and state.step and state.step not in self.checkpoints.steps():
             self.checkpoints.save(state, self.unroller.drafter.state_dict(), self.optimiser.moments())

@@ -19,7 +19,7 @@ from draftmill_jobs.train.checkpoint import Checkpoints, TrainState
 from draftmill_jobs.train.data import Reading, RowCorruptError, RowSource
 from draftmill_jobs.train.evaluation import Evaluator, yardstick_for
 from draftmill_jobs.train.export import Trained, export_flat
-from draftmill_jobs.train.layers import is_deepseek_family
+from draftmill_jobs.train.layers import DraftEngine, LayerIdError, is_deepseek_family, layer_ids_for
 from draftmill_jobs.train.loop import Loop, StepReport
 from draftmill_jobs.train.model import Drafter
 from draftmill_jobs.train.optimiser import Optimiser
@@ -27,8 +27,9 @@ from draftmill_jobs.train.packing import Batch, Schedule, is_held_out
 from draftmill_jobs.train.settings import Precision, TrainConfig
 from draftmill_jobs.train.starting import Start, StoreShape, fresh_start, warm_start
 from draftmill_jobs.train.step import Unroller
-from draftmill_jobs.train.target import TargetTensors, read_target, read_target_config
+from draftmill_jobs.train.target import TargetError, TargetTensors, read_target, read_target_config
 from draftmill_jobs.train.teacher import Teacher
+from draftmill_jobs.train.tensors import TensorFolderError
 from draftmill_jobs.train.vocabulary import count_tokens
 from draftmill_jobs.train.world import World
 
@@ -85,7 +86,7 @@ def train(
         JobRefusedError: Config, checkpoint, target and store do not go together.
         JobFailedError: Data or disk are broken, or the loss is no number.
     """
-    settings, target = config.training, read_target(Path(config.target))
+    settings, target = config.training, _target(Path(config.target), store)
     split = _split(source, settings.held_out_percent)
     counts = _count(source, split.training, target.vocab_size)
     if config.init is not None:
@@ -137,6 +138,17 @@ def train(
     if finished and world.is_first:
         _export(config, start, store.layer_ids, loop, state)
     return Outcome(finished, state, coverage)
+
+
+def _target(folder: Path, store: StoreShape) -> TargetTensors:
+    """Reads the target, and sees that a drafter for it can be exported before it is trained."""
+    try:
+        target = read_target(folder)
+        for engine in DraftEngine:
+            layer_ids_for(engine, store.layer_ids, target_is_deepseek=is_deepseek_family(target.config))
+    except (TargetError, TensorFolderError, LayerIdError) as error:
+        raise JobRefusedError("TargetNotUsable", str(error)) from error
+    return target
 
 
 def _split(source: RowSource, percent: float) -> _Split:
