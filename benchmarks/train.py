@@ -36,7 +36,7 @@ DEPENDENCIES = [
 ]
 CONTENDERS = ("draftmill", "naive", "specforge", "speculators")
 CASES = {"one-row": "one row of 512 tokens", "short-rows": "rows of 100 to 300 tokens"}
-SETTING = "H=256, I=1024, V=2048, DV=512, 3 steps of training-time test, float32, with AdamW"
+SETTING = "H=256, I=688, V=2048, DV=512, 3 steps of training-time test, float32, with AdamW"
 
 
 def rivals_python() -> Path:

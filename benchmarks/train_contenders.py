@@ -40,7 +40,7 @@ Losses = Callable[[Sequence[Row]], list[Tensor]]
 def shapes() -> DraftConfig:
     return small_config(
         hidden_size=256,
-        intermediate_size=1024,
+        intermediate_size=688,
         heads=4,
         kv_heads=4,
         head_dim=64,

@@ -7,6 +7,7 @@ import pytest
 import torch
 from benchmarks.naive_ttt import naive_losses
 
+from draftmill_jobs.train import attention as module
 from draftmill_jobs.train.attention import TttAttention, block_attention, plain_attention
 from draftmill_jobs.train.flex import flex_ttt_attention
 from tests.support.drafting import Bench, Row, make_bench, random_row, small_config
@@ -28,8 +29,15 @@ def rows_of_many_shapes(bench: Bench) -> list[Row]:
     return [*rows, turns]
 
 
-@pytest.mark.parametrize("attention", [block_attention, plain_attention])
-def test_losses_and_gradients_are_those_of_the_plain_loop(attention: TttAttention) -> None:
+@pytest.mark.parametrize(
+    ("attention", "kept"),
+    [(block_attention, 1 << 24), (block_attention, 0), (plain_attention, 0)],
+    ids=["blocks", "blocks formed anew", "definition"],
+)
+def test_losses_and_gradients_are_those_of_the_plain_loop(
+    attention: TttAttention, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_KEPT_ELEMENTS", kept)
     bench = make_bench(attention=attention)
     rows = rows_of_many_shapes(bench)
     weights = dict(bench.drafter.named_parameters())

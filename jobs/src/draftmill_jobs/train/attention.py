@@ -2,8 +2,8 @@
 
 Three ways to compute it. `plain_attention` writes it down: it is what the others are tested against.
 `BlockAttention`, for CPUs, never forms a mask over a batch: each document's queries ask in blocks, each
-block exactly the keys that it may see, and the few own keys join by log-sum-exp. Its memory grows with the
-number of queries, not with its square. `draftmill_jobs.train.flex` is for GPUs.
+block exactly the keys that it may see, and the few own keys join by log-sum-exp. Its memory is bounded, then
+grows with the number of queries, not with its square. `draftmill_jobs.train.flex` is for GPUs.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from draftmill_jobs.train.layout import Layout, Window
 
 _BLOCK: Final = 128  # queries; smaller ones see fewer masked keys, larger ones multiply faster
+_KEPT_ELEMENTS: Final = 1 << 24  # shares of one step that are kept for its backward pass: 64 MiB in float32
 
 
 class Keys(NamedTuple):
@@ -73,6 +74,11 @@ class _Block(NamedTuple):
     def queries(self) -> int:
         return int(self.rows.stop - self.rows.start)
 
+    @property
+    def scores(self) -> int:
+        """How many there are, of one head."""
+        return self.queries * int(self.keys.stop - self.keys.start)
+
 
 def _blocks(windows: Sequence[Window]) -> Iterator[_Block]:
     for window in windows:
@@ -83,10 +89,10 @@ def _blocks(windows: Sequence[Window]) -> Iterator[_Block]:
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Forward keeps only the output and the log-sum-exp; backward forms each block's shares anew.
+    """Forward keeps the output, the log-sum-exp and, of short rows, the shares; backward forms others anew.
 
-    With the log-sum-exp over prefix and own keys together, shares of either part are exact by themselves,
-    and so the backward pass of each is that of ordinary attention (Dao et al., FlashAttention, section 3.1).
+    With the log-sum-exp over prefix and own keys together, shares of either part are exact by themselves, and
+    so the backward pass of each is that of ordinary attention (Dao et al., FlashAttention, section 3.1).
     """
 
     @staticmethod
@@ -94,42 +100,46 @@ class _BlockAttention(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, windows: Sequence[Window], *own: Tensor
     ) -> Tensor:
         asked = _grouped(queries * queries.shape[-1] ** -0.5, keys.shape[1])  # [kv, g, N, hd]
-        later = [(_heads_first(k), _heads_first(v)) for k, v in zip(own[::2], own[1::2], strict=True)]
-        own_scores = _own_scores(asked, [k for k, _ in later])  # [k, kv, g, N]
+        own_scores = _own_scores(asked, own[::2])  # [k, kv, g, N]
         out, total = torch.empty_like(asked), torch.empty_like(asked[..., 0], dtype=_score_dtype(asked))
-        for block in _blocks(windows):
+        blocks = list(_blocks(windows))
+        elements = queries.shape[1] * sum(block.scores for block in blocks)
+        kept: list[Tensor] = []
+        for block in blocks:
             scores = _scores(asked, keys, block)  # [kv, g, b, m]
             mine = own_scores[..., block.rows]  # [k, kv, g, b]
-            top = scores.amax(-1)
-            for score in mine:
-                top = torch.maximum(top, score)
+            top = torch.cat([mine, scores.amax(-1)[None]]).amax(0)
             shares = scores.sub_(top[..., None]).exp_()
-            mixed = _times(shares.to(values.dtype), values[block.keys].transpose(0, 1))  # [kv, g, b, hd]
-            weight = shares.sum(-1)
-            for (_, v), score in zip(later, mine, strict=True):
-                share = (score - top).exp()
-                weight += share
-                mixed = mixed + share[..., None] * v[:, None, block.rows]
-            out[:, :, block.rows] = mixed / weight[..., None]
+            weight = shares.sum(-1) + (mine - top).exp().sum(0)
+            shares = shares.div_(weight[..., None]).to(values.dtype)
+            out[:, :, block.rows] = _times(shares, values[block.keys].transpose(0, 1))
             total[:, :, block.rows] = top + weight.log()
-        ctx.windows = windows
-        ctx.save_for_backward(asked, keys, values, out, total, own_scores, *own)
+            if elements <= _KEPT_ELEMENTS:
+                kept.append(shares)
+        for score, v in zip(own_scores, own[1::2], strict=True):
+            out.addcmul_((score - total).exp()[..., None].to(v.dtype), _heads_first(v)[:, None])
+        ctx.blocks, ctx.kept = blocks, len(kept)
+        ctx.save_for_backward(asked, keys, values, out, total, own_scores, *kept, *own)
         return _ungrouped(out)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        asked, keys, values, out, total, own_scores, *own = ctx.saved_tensors
-        scale = asked.shape[-1] ** -0.5
+        asked, keys, values, out, total, own_scores, *rest = ctx.saved_tensors
+        kept, own = rest[: ctx.kept], rest[ctx.kept :]
         given = _grouped(gradients[0], keys.shape[1])
         mean = (given * out).sum(-1, dtype=total.dtype)  # [kv, g, N]
         d_asked = torch.empty_like(asked)
         d_keys, d_values = (torch.zeros_like(x.transpose(0, 1)) for x in (keys, values))  # [kv, T, hd]
-        for block in _blocks(ctx.windows):
-            shares = _scores(asked, keys, block).sub_(total[:, :, block.rows, None]).exp_()
+        for number, block in enumerate(ctx.blocks):
             incoming, question = (x[:, :, block.rows] for x in (given, asked))
-            d_values[:, block.keys] += _over_queries(shares.to(given.dtype), incoming)
+            if kept:
+                shares = kept[number]
+            else:
+                scores = _scores(asked, keys, block).sub_(total[:, :, block.rows, None])
+                shares = scores.exp_().to(values.dtype)
+            d_values[:, block.keys] += _over_queries(shares, incoming)
             d_shares = _times(incoming, values[block.keys].permute(1, 2, 0))
-            d_scores = (shares * (d_shares - mean[:, :, block.rows, None])).to(given.dtype)
+            d_scores = d_shares.sub_(mean[:, :, block.rows, None]).mul_(shares)
             d_asked[:, :, block.rows] = _times(d_scores, keys[block.keys].transpose(0, 1))
             d_keys[:, block.keys] += _over_queries(d_scores, question)
         d_own: list[Tensor] = []
@@ -137,9 +147,10 @@ class _BlockAttention(torch.autograd.Function):
             share = (score - total).exp()  # [kv, g, N]
             d_score = share * ((given * _heads_first(v)[:, None]).sum(-1) - mean)
             d_score, share = (x[..., None].to(given.dtype) for x in (d_score, share))
-            d_asked += d_score * _heads_first(k)[:, None]
+            d_asked.addcmul_(d_score, _heads_first(k)[:, None])
             d_own += [(weight * x).sum(1).transpose(0, 1) for weight, x in ((d_score, asked), (share, given))]
-        return _ungrouped(d_asked.mul_(scale)), d_keys.transpose(0, 1), d_values.transpose(0, 1), None, *d_own
+        d_queries = _ungrouped(d_asked.mul_(asked.shape[-1] ** -0.5))
+        return d_queries, d_keys.transpose(0, 1), d_values.transpose(0, 1), None, *d_own
 
 
 def _grouped(heads: Tensor, kv_heads: int) -> Tensor:
@@ -158,7 +169,7 @@ def _heads_first(keys: Tensor) -> Tensor:
 
 def _own_scores(asked: Tensor, keys: Sequence[Tensor]) -> Tensor:
     """`[k, kv, g, N]`: each query with its own key of each step."""
-    scores = [(asked * k[:, None]).sum(-1, dtype=_score_dtype(asked)) for k in keys]
+    scores = [(asked * _heads_first(k)[:, None]).sum(-1, dtype=_score_dtype(asked)) for k in keys]
     return torch.stack(scores) if scores else asked.new_empty(0, *asked.shape[:-1])
 
 

@@ -23,24 +23,11 @@ from torch.nn import functional
 from draftmill_jobs.train.attention import Keys, TttAttention
 from draftmill_jobs.train.draft_config import DraftConfig
 from draftmill_jobs.train.layout import Layout, PackedStates
+from draftmill_jobs.train.norm import RootMeanSquareNorm
 from draftmill_jobs.train.picking import pick_rows
 from draftmill_jobs.train.rope import rotate
 
 Tables: TypeAlias = tuple[Tensor, Tensor]
-
-
-class RootMeanSquareNorm(nn.Module):
-    """x / rms(x) * weight, in float32 whatever comes in."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Norms `[..., size]`."""
-        x = x.to(self.weight.dtype)
-        return functional.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
 
 
 class SelfAttention(nn.Module):
