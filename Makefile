@@ -26,12 +26,16 @@ cluster-status: ## Say whether it runs, and how to use it
 	@$(DEV) cluster-status
 
 ##@ Test
-.PHONY: test test-unit test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract bench-train
-test: venv ## All tests but the two below; starts what they need (needs root)
-	@$(BIN)/pytest tests/unit tests/api tests/chart tests/e2e
+.PHONY: test test-unit test-jobs test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract bench-train
+test: test-unit ## All tests but the two below; starts what they need (needs root)
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile tests/jobs tests/api tests/chart
+	@$(BIN)/pytest tests/e2e
 
-test-unit: venv ## Tests without any service, four at a time: less than a minute
-	@$(BIN)/pytest --numprocesses 4 --dist worksteal tests/unit
+test-unit: venv ## Tests without any service, three at a time: less than a minute
+	@$(BIN)/pytest --numprocesses 3 --dist worksteal tests/unit
+
+test-jobs: venv ## Tests of jobs at work: whole workers, kills, training
+	@$(BIN)/pytest --numprocesses 2 --dist worksteal tests/jobs
 
 test-api: venv ## Tests against a real control plane
 	@$(BIN)/pytest tests/api

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +37,11 @@ FACTS = ModelFacts(
     context_length=8192,
     think_family="none",
 )
-_addresses = (f"127.1.{third}.{fourth}" for third, fourth in itertools.product(range(256), range(1, 255)))
+_NETWORK = 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+"""Of each of pytest's worker processes its own."""
+_addresses = (
+    f"127.{_NETWORK}.{third}.{fourth}" for third, fourth in itertools.product(range(256), range(1, 255))
+)
 
 
 def plan_message(*totals: int) -> TerminationMessage:

@@ -287,7 +287,7 @@ def test_rows_are_done_longest_first() -> None:
     for tokens in (5, 9, 7):
         index.add(0, 0, tokens)
 
-    assert index.longest_first() == [1, 2, 0]
+    assert list(index.longest_first()) == [1, 2, 0]
 
 
 def test_what_a_row_costs_in_memory_does_not_depend_on_its_length(job: ExtractJob, facts: ModelFacts) -> None:
