@@ -15,6 +15,4 @@ __all__ = ["job", "model", "models", "server"]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if importlib.util.find_spec("torch") is None:
-    raise pytest.UsageError(
-        "tests/unit hides torch, which tests/jobs needs: run them apart"
-    )
+    raise pytest.UsageError("tests/unit hides torch, which tests/jobs needs: run them apart")
