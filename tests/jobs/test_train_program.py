@@ -53,7 +53,7 @@ def steps_until_sigterm(config: Path, folder: Path) -> int:
     checkpoints = Checkpoints(folder, 2)
     before = checkpoints.steps()
     process = start_program(config)
-    until(lambda: checkpoints.steps() != before, 240, "a new checkpoint")
+    until(lambda: checkpoints.steps() != before or process.exitcode is not None, 240, "a new checkpoint")
     process.terminate()
     process.join()
     assert process.exitcode == ExitCode.INTERRUPTED

@@ -1,7 +1,5 @@
 """What takes long to import, for processes that are forked from one that has it."""
 
-import tests.support.without_torch  # noqa: F401, I001  before what would import it
-
 import transformers
 import uvloop
 
