@@ -115,7 +115,9 @@ def _number_to_text(value: Any) -> Any:
     """YAML written by hand has `1.0` where the API wants `"1.0"`."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
-    return format(value, "f").rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return format(Decimal(repr(value)), "f").removesuffix(".0")
+    return str(value)
 
 
 Duration = Annotated[
@@ -169,6 +171,32 @@ Fraction = Annotated[
     BeforeValidator(_number_to_text),
 ]
 """A fraction or probability kept as text, since the Kubernetes API has no floats."""
+
+_SCIENTIFIC: Final = r"^[0-9]+(\.[0-9]+)?([eE]-?[0-9]{1,2})?$"
+
+PositiveNumber = Annotated[
+    str,
+    Field(
+        pattern=_SCIENTIFIC,
+        max_length=16,
+        json_schema_extra=says(
+            'write a number above 0 in quotes, like "0.5" or "1e-4"', "double(self) > 0.0"
+        ),
+    ),
+    BeforeValidator(_number_to_text),
+]
+"""A number above zero kept as text, since the Kubernetes API has no floats."""
+
+NonNegativeNumber = Annotated[
+    str,
+    Field(
+        pattern=_SCIENTIFIC,
+        max_length=16,
+        json_schema_extra=says('write a number of at least 0 in quotes, like "0.05" or "1e-4"'),
+    ),
+    BeforeValidator(_number_to_text),
+]
+"""A number that is not negative kept as text, since the Kubernetes API has no floats."""
 
 ANYTHING: Final[JsonDict] = {"x-kubernetes-preserve-unknown-fields": True}
 """Schema of a value that is kept as it is. CEL cannot see it, but compares it as part of what holds it."""

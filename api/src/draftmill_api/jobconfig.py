@@ -70,7 +70,7 @@ class JobOutput(ApiModel):
 class JobRun(ApiModel):
     """The run that a job belongs to; on a laptop a name is enough."""
 
-    kind: Literal["SynthRun", "ExtractRun"] = "SynthRun"
+    kind: Literal["SynthRun", "ExtractRun", "DrafterTrain"] = "SynthRun"
     name: str = "local"
     namespace: str = ""
     uid: str = ""

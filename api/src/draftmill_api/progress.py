@@ -9,6 +9,7 @@ from pydantic import Field
 
 from draftmill_api.base import ApiModel
 from draftmill_api.extractjob import ExtractFinishResult
+from draftmill_api.trainjob import TrainFinishResult
 from draftmill_api.v1alpha1.extractstatus import ExtractPlan, ExtractProgress
 from draftmill_api.v1alpha1.status import (
     Count,
@@ -18,6 +19,7 @@ from draftmill_api.v1alpha1.status import (
     ModelFacts,
     RunProgress,
 )
+from draftmill_api.v1alpha1.trainstatus import TrainPlan, TrainProgress
 
 
 class WorkerState(StrEnum):
@@ -44,6 +46,7 @@ class Progress(ApiModel):
     config_hash: str = Field(description="Hash of the config file in force.")
     progress: RunProgress = Field(default_factory=RunProgress, description="Of a generator.")
     extraction: ExtractProgress | None = Field(default=None, description="Of an extractor.")
+    training: TrainProgress | None = Field(default=None, description="Of a trainer's first rank.")
     datasets: list[DatasetProgress] = Field(default_factory=list)
     failures: list[Failure] = Field(default_factory=list, description="Most frequent first, at most 10.")
     message: str = Field(default="", description="What it waits for, or why it has paused, in a sentence.")
@@ -126,6 +129,7 @@ class WorkerResult(ApiModel):
 
     progress: RunProgress = Field(default_factory=RunProgress, description="Of a generator.")
     extraction: ExtractProgress | None = Field(default=None, description="Of an extractor.")
+    training: TrainProgress | None = Field(default=None, description="Of a trainer's first rank.")
 
 
 class TerminationMessage(ApiModel):
@@ -137,3 +141,5 @@ class TerminationMessage(ApiModel):
     finish: FinishResult | None = None
     extract_plan: ExtractPlan | None = None
     extract_finish: ExtractFinishResult | None = None
+    train_plan: TrainPlan | None = None
+    train_finish: TrainFinishResult | None = None

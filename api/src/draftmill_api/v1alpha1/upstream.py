@@ -31,6 +31,21 @@ class FromSynthRun(ApiModel):
     )
 
 
+class FromExtractRun(ApiModel):
+    """The input of a DrafterTrain: exactly one of extractRun and path."""
+
+    CALLED = "run's from"
+    EXACTLY_ONE_OF = ("extract_run", "path")
+
+    extract_run: RunRef | None = Field(
+        default=None,
+        description="An ExtractRun of this namespace, whose store is used once it is Complete.",
+    )
+    path: RelativePath | None = Field(
+        default=None, description="Folder of a store of hidden states below storage.data."
+    )
+
+
 class RunInput(ApiModel):
     """What a run was bound to, once: the earlier run may vanish afterwards."""
 
@@ -41,11 +56,11 @@ class RunInput(ApiModel):
     path: str = Field(max_length=512, description="Folder of its output on the volume.")
     manifest: str = Field(max_length=512, description="Its manifest, on the volume.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256", description="Hash of the manifest.")
-    records: Count = Field(description="Records in it.")
+    records: Count = Field(description="Records in it; rows, if it is a store.")
     tokens: Count = Field(description="Tokens in it.")
     model_fingerprint: Sha256 = Field(description="Identity of the model it was made with.")
     model: Model = Field(description="The earlier run's spec.model, used where this run's is left out.")
     storage: Storage = Field(description="The earlier run's spec.storage, used where this run's is left out.")
 
 
-__all__ = ["FromSynthRun", "RunInput", "RunRef"]
+__all__ = ["FromExtractRun", "FromSynthRun", "RunInput", "RunRef"]
