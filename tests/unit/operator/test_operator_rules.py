@@ -285,7 +285,7 @@ CASES = [
         wanted=Wanted(),
         failed=Problem(
             "BackoffLimitExceeded",
-            "7 attempts in a row failed without a new record; last: exit code 1: oops",
+            "7 attempts in a row failed without progress; last: exit code 1: oops",
         ),
     ),
     case(

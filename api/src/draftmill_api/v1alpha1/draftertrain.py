@@ -94,6 +94,15 @@ class Scratch(ApiModel):
 class Training(ApiModel):
     """How to train. Steps, and tokens of a batch, are those of the optimiser over all ranks together."""
 
+    RULES = (
+        Rule(
+            "!has(self.pod) || !has(self.pod.env) || "
+            "self.pod.env.all(variable, !variable.name.startsWith('PET_'))",
+            "variables that begin with PET_ tell the trainers of each other and are set by the operator; "
+            "choose another name",
+        ),
+    )
+
     epochs: int = Field(default=5, ge=1, le=1000, description="Passes over the rows.")
     learning_rate: PositiveNumber | None = Field(
         default=None, description="Highest learning rate." + _depends("learning_rate")

@@ -44,7 +44,8 @@ class RunSpec(ApiModel):
         default=6,
         ge=0,
         le=1000,
-        description="Failed attempts of a worker in a row, without a new record, before the run is Failed.",
+        description="Failed attempts of a worker in a row, without progress, before the run is Failed. "
+        "Progress is what is on disk: a new record, new states, a new checkpoint.",
     )
     ttl_after_finished: Duration | None = Field(
         default=None,

@@ -131,6 +131,45 @@ EXTRACT_RUN: Final[tuple[Field, ...]] = (
 )
 """Every field of `ExtractRunSpec`. Its servers are part of its workers' pods, and are restarted with them."""
 
+_TRAIN_AGAIN: Final = "delete the run and create it again: it goes on from its newest checkpoint"
+_TRAIN_ANEW: Final = (
+    "create another run with an output.path of its own, for checkpoints belong to one training"
+)
+
+DRAFTER_TRAIN: Final[tuple[Field, ...]] = (
+    Field("from", Change.REFUSED, _TRAIN_ANEW),
+    Field("target", Change.REFUSED, _TRAIN_ANEW),
+    Field("storage", Change.REFUSED, _TRAIN_AGAIN),
+    Field("init", Change.REFUSED, _TRAIN_ANEW),
+    Field("scratch", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.epochs", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.learningRate", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.schedule", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.warmupSteps", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.tttLength", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.tttDecay", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.tokensPerBatch", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.maxRowTokens", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.gradientClip", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.precision", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.seed", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.l2ToInit", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.noiseStd", Change.REFUSED, _TRAIN_ANEW),
+    Field("training.pod", Change.RESTART_JOB),
+    Field("nodes", Change.RESTART_JOB),
+    Field("gpusPerNode", Change.RESTART_JOB),
+    Field("gpuProducts", Change.RESTART_JOB),
+    Field("sharedMemory", Change.RESTART_JOB),
+    Field("extraResources", Change.RESTART_JOB),
+    Field("resourceClaims", Change.RESTART_JOB),
+    Field("checkpoint", Change.RESTART_JOB),
+    Field("heldOutPercent", Change.REFUSED, _TRAIN_ANEW),
+    Field("export", Change.RESTART_JOB),
+    Field("output", Change.REFUSED, "create another run with that output.path"),
+    *LIFE,
+)
+"""Every field of `DrafterTrainSpec`. What weights depend on stays; where they are computed may change."""
+
 _INACTIVE: Final = "!has(self.status) || !has(self.status.startTime) || has(self.status.completionTime)"
 
 
@@ -156,7 +195,8 @@ def change_of(path: str, table: tuple[Field, ...]) -> Change:
 def rules(table: tuple[Field, ...]) -> tuple[Rule, ...]:
     """The rules for the schema's root, where CEL sees both spec and status."""
     refusals = (_refusal(field) for field in table if field.change is Change.REFUSED)
-    return (*refusals, _NO_SWITCH)
+    has_servers = any(field.path == "endpoints" for field in table)
+    return (*refusals, _NO_SWITCH) if has_servers else tuple(refusals)
 
 
 def _refusal(field: Field) -> Rule:

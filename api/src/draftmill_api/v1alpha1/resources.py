@@ -8,6 +8,7 @@ from typing import Final
 
 from draftmill_api.base import ApiModel, Rule
 from draftmill_api.v1alpha1 import mutability
+from draftmill_api.v1alpha1.draftertrain import DrafterTrain
 from draftmill_api.v1alpha1.extractrun import ExtractRun
 from draftmill_api.v1alpha1.synthrun import SynthRun
 
@@ -108,4 +109,42 @@ EXTRACT_RUN: Final = Resource(
     fields=mutability.EXTRACT_RUN,
 )
 
-RESOURCES: Final = (SYNTH_RUN, EXTRACT_RUN)
+DRAFTER_TRAIN: Final = Resource(
+    model=DrafterTrain,
+    plural="draftertrains",
+    singular="draftertrain",
+    short_names=("dt",),
+    columns=(
+        Column("PHASE", ".status.phase", ColumnType.TEXT, "Where the run is."),
+        Column("EPOCH", ".status.progress.epoch", ColumnType.INTEGER, "Epoch that is being trained, from 1."),
+        Column("STEP", ".status.progress.step", ColumnType.INTEGER, "Optimiser steps done."),
+        Column("LOSS", ".status.progress.loss", ColumnType.TEXT, "Mean loss lately."),
+        Column(
+            "ACC-LEN",
+            ".status.progress.acceptanceLength",
+            ColumnType.TEXT,
+            "Simulated acceptance length on held-out rows answered at temperature 0.",
+        ),
+        Column(
+            "TOK/S", ".status.progress.tokensPerSecond", ColumnType.INTEGER, "Tokens trained on a second."
+        ),
+        Column("ETA", ".status.progress.eta", ColumnType.TEXT, "Time to the end."),
+        Column("AGE", ".metadata.creationTimestamp", ColumnType.AGE, "Time since the run was created."),
+        Column("STEPS", ".status.progress.total", ColumnType.INTEGER, "Optimiser steps in all.", wide=True),
+        Column(
+            "AGREEMENT",
+            ".status.progress.teacherAgreement",
+            ColumnType.TEXT,
+            "Agreement with the target's likeliest tokens, where every held-out answer was sampled.",
+            wide=True,
+        ),
+        Column(
+            "BEST", ".status.progress.best", ColumnType.TEXT, "The best of that figure so far.", wide=True
+        ),
+        Column("FROM", ".spec.from.extractRun.name", ColumnType.TEXT, "The earlier run.", wide=True),
+        Column("REASON", ".status.reason", ColumnType.TEXT, "Reason of the phase.", wide=True),
+    ),
+    fields=mutability.DRAFTER_TRAIN,
+)
+
+RESOURCES: Final = (SYNTH_RUN, EXTRACT_RUN, DRAFTER_TRAIN)

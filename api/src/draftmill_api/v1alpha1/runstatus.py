@@ -30,7 +30,7 @@ class Attempts(ApiModel):
 
     worker: Count = Field(description="Index of the worker.")
     count: Count = Field(default=0, description="Attempts started.")
-    without_progress: Count = Field(default=0, description="Failures in a row without a new record.")
+    without_progress: Count = Field(default=0, description="Failures in a row without progress.")
     done_at_last_failure: Count = Field(
         default=0, description="Rows accounted for when the last attempt failed."
     )

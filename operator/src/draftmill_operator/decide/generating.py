@@ -57,7 +57,7 @@ def attempt_over(situation: Situation) -> Decision | None:
     spent = max(facts.attempts, key=lambda record: record.without_progress)
     if spent.without_progress > situation.spec.backoff_limit:
         text = (
-            f"{spent.without_progress} attempts in a row failed without a new record; "
+            f"{spent.without_progress} attempts in a row failed without progress; "
             f"last: {spent.last_failure}"
         )
         return Decision(Phase.FAILED, facts=facts, failed=Problem(BACKOFF_LIMIT_EXCEEDED, text))
