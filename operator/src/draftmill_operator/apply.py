@@ -8,7 +8,7 @@ from typing import Any
 from draftmill_api import names as api_names
 from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.removals import unwanted_jobs
-from draftmill_operator.decide.types import Decision, Situation
+from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.kinds.base import AnyRun
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import RESOURCES
@@ -18,7 +18,7 @@ from draftmill_operator.observe.store import Kind, Object, Store, controller, co
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.queue import RetryLater
 from draftmill_operator.render.metadata import Manifest
-from draftmill_operator.run import RunIdentity
+from draftmill_operator.run import Role, RunIdentity
 
 NAME_CONFLICT = "NameConflict"
 WAITING_FOR_REMOVAL = "WaitingForRemoval"
@@ -84,12 +84,15 @@ class Applier:
             await self._kube.delete(Kind.JOB, namespace, job.name, job.uid)
         for pod in rejected_to_clean(situation):
             await self._kube.delete(Kind.POD, namespace, pod.name, pod.uid)
-        if decision.wanted.servers or decision.wanted.keep_servers:
-            return
         for kind in (Kind.DEPLOYMENT, Kind.SERVICE):
             for raw in self._store.children(kind, run.identity.uid):
                 metadata = raw["metadata"]
-                if controller_uid(raw) == run.identity.uid and "deletionTimestamp" not in metadata:
+                is_own = controller_uid(raw) == run.identity.uid
+                if (
+                    is_own
+                    and not _is_wanted(metadata, decision.wanted)
+                    and "deletionTimestamp" not in metadata
+                ):
                     await self._kube.delete(kind, namespace, metadata["name"], metadata["uid"])
                     self._generations.pop(metadata["uid"], None)
 
@@ -140,6 +143,13 @@ class Applier:
     def _remember(self, applied: dict[str, Any]) -> None:
         if applied["kind"] == Kind.DEPLOYMENT:
             self._generations[applied["metadata"]["uid"]] = applied["metadata"]["generation"]
+
+
+def _is_wanted(metadata: Object, wanted: Wanted) -> bool:
+    """Whether a Deployment or a Service stays: the servers', or the one by which a worker's pods find it."""
+    if metadata["labels"].get(api_names.LABEL_ROLE) == Role.WORKER:
+        return bool(wanted.workers)
+    return wanted.servers or wanted.keep_servers
 
 
 def _says_the_same(live: Object, applied: Object) -> bool:

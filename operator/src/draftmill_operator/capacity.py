@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from draftmill_api.v1alpha1.shared import Server
-from draftmill_operator.render.server import GPU
+from draftmill_operator.render.hardware import GPU
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 _ENDED: Final = {"Succeeded", "Failed"}

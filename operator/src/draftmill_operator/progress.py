@@ -1,4 +1,4 @@
-"""Asks the run's worker pods how far they are."""
+"""Asks the run's worker pods how far they are; of pods that work as one, the first."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from draftmill_api import names as api_names
 from draftmill_api.progress import Progress
 from draftmill_operator.observe.answers import Answers
 from draftmill_operator.observe.ownership import run_of_worker
+from draftmill_operator.observe.pods import rank_of
 from draftmill_operator.observe.store import Kind, Object, Store, run_uid
 from draftmill_operator.run import Role, RunKey
 
@@ -83,7 +84,7 @@ class ProgressPoller:
 
 def _is_worker(pod: dict[str, Any]) -> bool:
     labels = pod["metadata"].get("labels") or {}
-    return bool(labels.get(api_names.LABEL_ROLE) == Role.WORKER)
+    return bool(labels.get(api_names.LABEL_ROLE) == Role.WORKER) and rank_of(pod) == 0
 
 
 def _is_running(pod: dict[str, Any]) -> bool:

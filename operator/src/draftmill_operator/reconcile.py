@@ -199,10 +199,11 @@ class Reconciler:
         return None
 
     async def _one_node_only(self, situation: Situation, decision: Decision) -> bool:
-        """Whether several workers share a data volume that only one node can mount at a time."""
+        """Whether several worker pods share a data volume that only one node can mount at a time."""
         run = situation.run
         claim = situation.kind.storage(run).data.persistent_volume_claim
-        if claim is None or len(decision.wanted.workers) < 2:
+        workers = len(decision.wanted.workers)
+        if claim is None or not workers or workers * situation.kind.workload(run).pods_of_a_worker < 2:
             return False
         place = run.key.namespace, claim.claim_name
         modes = self._access_modes.get(place) or await self._kube.access_modes(*place)

@@ -13,6 +13,7 @@ from draftmill_api.v1alpha1.runstatus import AnyStatus
 
 SYNTHRUN: Final = "SynthRun"
 EXTRACTRUN: Final = "ExtractRun"
+DRAFTERTRAIN: Final = "DrafterTrain"
 SPEC_NOT_UNDERSTOOD: Final = "SpecNotUnderstood"
 STATUS_NOT_UNDERSTOOD: Final = "StatusNotUnderstood"
 

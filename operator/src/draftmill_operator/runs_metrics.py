@@ -10,7 +10,12 @@ from prometheus_client.registry import Collector
 from draftmill_operator.observe.store import RUN_KINDS, Kind, Object, Store
 
 _ROWS = ("total", "ok", "truncated", "malformed", "errors", "skipped", "rows", "quarantined")
-"""Counts of any kind's progress that are rows."""
+_COUNTED = {
+    Kind.SYNTH_RUN: ("rows", _ROWS),
+    Kind.EXTRACT_RUN: ("rows", _ROWS),
+    Kind.DRAFTER_TRAIN: ("steps", ("total", "step")),
+}
+"""What a kind's progress counts, and its counts of that."""
 _NAMED = ["namespace", "name"]
 
 
@@ -25,7 +30,7 @@ class RunsCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Info, phase and rows of every run, a family of each for each kind."""
+        """Info, phase and counts of every run, a family of each for each kind."""
         for kind in RUN_KINDS:
             yield from self._collect(kind)
 
@@ -33,21 +38,25 @@ class RunsCollector(Collector):
         prefix = f"draftmill_operator_{kind.value.lower()}"
         info = GaugeMetricFamily(f"{prefix}_info", "A run.", labels=[*_NAMED, "model"])
         phase = GaugeMetricFamily(f"{prefix}_phase", "Phase of a run.", labels=[*_NAMED, "phase"])
-        rows = GaugeMetricFamily(f"{prefix}_rows", "Rows of a run.", labels=[*_NAMED, "state"])
+        unit, states = _COUNTED[kind]
+        counts = GaugeMetricFamily(
+            f"{prefix}_{unit}", f"{unit.capitalize()} of a run.", labels=[*_NAMED, "state"]
+        )
         for raw in self._store.all(kind):
             where = [raw["metadata"]["namespace"], raw["metadata"]["name"]]
             status = raw.get("status") or {}
             info.add_metric([*where, _model(raw)], 1)
             phase.add_metric([*where, status.get("phase", "Pending")], 1)
             progress = status.get("progress") or {}
-            for state in _ROWS:
+            for state in states:
                 if state in progress:
-                    rows.add_metric([*where, state], progress[state])
-        yield from (info, phase, rows)
+                    counts.add_metric([*where, state], progress[state])
+        yield from (info, phase, counts)
 
 
 def _model(raw: Object) -> str:
     """Name of the run's model, its own or inherited; empty while it is not known."""
     inherited = (raw.get("status") or {}).get("input") or {}
-    model: dict[str, str] = raw["spec"].get("model") or inherited.get("model") or {}
+    spec = raw["spec"]
+    model: dict[str, str] = spec.get("model") or spec.get("target") or inherited.get("model") or {}
     return model.get("name", "")

@@ -46,6 +46,7 @@ class PodDefaults(ApiModel):
 
     server: PodOverrides = Field(default_factory=PodOverrides)
     job: PodOverrides = Field(default_factory=PodOverrides)
+    trainer: PodOverrides = Field(default_factory=PodOverrides)
 
 
 class OperatorSettings(ApiModel):

@@ -49,6 +49,10 @@ def end_of(job: ObservedJob) -> End | None:
     """How the attempt ended, or None while it may still run something."""
     if job.state is JobState.SUCCEEDED:
         return Succeeded()
+    return _end_of_ranks(job) if job.together else _end_of_one(job)
+
+
+def _end_of_one(job: ObservedJob) -> End | None:
     if job.live_pods:
         return next((end for pod in job.live_pods if (end := _refusal_in_place(pod)) is not None), None)
     if job.deleting:
@@ -58,6 +62,31 @@ def end_of(job: ObservedJob) -> End | None:
     if job.state is JobState.FAILED or job.failed_pods or job.lost_pod:
         return Lost(job.verdict.message if job.verdict else "its pod is gone", counts=True)
     return None
+
+
+def _end_of_ranks(job: ObservedJob) -> End | None:
+    """One rank that does not end well ends the attempt, whatever the others still do.
+
+    They fail for want of it, so what the first one said is the reason; if any of them was disrupted, that is.
+    """
+    ill = [pod for pod in job.pods if pod.ended and not _went_well(pod)]
+    ends = [(pod, _end_of_pod(pod)) for pod in sorted(ill, key=lambda pod: pod.finished or pod.created)]
+    for _, end in ends:
+        if isinstance(end, Refused):
+            return end
+    if job.deleting:
+        return None if job.live_pods else Lost("its Job was deleted", counts=False)
+    for pod, end in ends:
+        if isinstance(end, Lost):
+            is_disrupted = any(each.disrupted for each in job.pods)
+            return Lost(f"rank {pod.rank}: {end.text}", counts=end.counts and not is_disrupted)
+    if job.state is JobState.FAILED and (job.lost_pod or not job.live_pods):
+        return Lost(job.verdict.message if job.verdict else "a pod of it is gone", counts=True)
+    return None
+
+
+def _went_well(pod: ObservedPod) -> bool:
+    return pod.termination is not None and pod.termination.exit_code == ExitCode.DONE
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,7 @@ def attempt_over(situation: Situation) -> Decision | None:
     spent = max(facts.attempts, key=lambda record: record.without_progress)
     if spent.without_progress > situation.spec.backoff_limit:
         text = (
-            f"{spent.without_progress} attempts in a row failed without progress; "
-            f"last: {spent.last_failure}"
+            f"{spent.without_progress} attempts in a row failed without progress; last: {spent.last_failure}"
         )
         return Decision(Phase.FAILED, facts=facts, failed=Problem(BACKOFF_LIMIT_EXCEEDED, text))
     all_done = all(record.succeeded for record in facts.attempts)
@@ -186,14 +185,16 @@ def _silence(situation: Situation, worker: Worker) -> Problem | None:
     """A worker that runs and cannot be heard would look as if it never started."""
     if worker.index in situation.progress or worker.living is None:
         return None
-    for pod in worker.living.live_pods:
-        if pod.running_since is not None and situation.now - pod.running_since > PATIENCE:
-            return Problem(
-                PROGRESS_UNREACHABLE,
-                f"pod {pod.name} runs, but its port {JOB_HTTP_PORT} does not answer; "
-                "does a NetworkPolicy keep the operator out?",
-            )
-    return None
+    pod = worker.living.youngest_pod
+    if pod is None or pod.ended or pod.running_since is None:
+        return None
+    if situation.now - pod.running_since <= PATIENCE:
+        return None
+    return Problem(
+        PROGRESS_UNREACHABLE,
+        f"pod {pod.name} runs, but its port {JOB_HTTP_PORT} does not answer; "
+        "does a NetworkPolicy keep the operator out?",
+    )
 
 
 def _warning(situation: Situation) -> Problem | None:

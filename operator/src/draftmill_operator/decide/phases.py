@@ -23,13 +23,13 @@ from draftmill_operator.decide.waiting import input_missing
 MEANING: Final[Mapping[Phase, str]] = {
     Phase.PENDING: "Nothing is started: an administrator has to allow something; the message says what.",
     Phase.WAITING_FOR_INPUT: "The run that it takes its input from is not Complete. Nothing is held.",
-    Phase.PLANNING: "The plan's Job looks at model, prompts and volumes. No GPU is held.",
-    Phase.STARTING: "Servers load the model, or the first workers prove on them that token ids are exact.",
-    Phase.RUNNING: "Workers ask the rows that have no record yet. A lost worker or server does not end it.",
+    Phase.PLANNING: "The plan's Job looks at model, input and volumes. No GPU is held.",
+    Phase.STARTING: "Servers load the model, or the first workers get ready; generators prove exact token ids.",
+    Phase.RUNNING: "Workers do what is not on disk yet. A lost worker or server does not end it.",
     Phase.PAUSED: "Too many rows failed: the workers wait, and go with the servers after a while.",
     Phase.SUSPENDING: "`spec.suspend` is true, and something of the run is still there.",
     Phase.SUSPENDED: "`spec.suspend` is true, and nothing of the run is left but its files.",
-    Phase.FINISHING: "Every row is accounted for; what is on disk is read and counted again.",
+    Phase.FINISHING: "The work is done; what is on disk is read and counted again.",
     Phase.SUCCEEDED: "The result is whole and published. It never changes again.",
     Phase.FAILED: "The run cannot go on by itself; the reason says why. It never changes again.",
 }

@@ -26,7 +26,7 @@ from draftmill_operator.render.config import job_model
 from draftmill_operator.render.hidden_states import hidden_states_server
 from draftmill_operator.render.metadata import content_hash
 from draftmill_operator.render.volumes import below_data, data_path
-from draftmill_operator.render.workload import Workload
+from draftmill_operator.render.workload import DRAIN_SECONDS, Workload
 from draftmill_operator.run import EXTRACTRUN, SYNTHRUN, Run, RunKey
 
 ThisRun = Run[ExtractRunSpec, ExtractRunStatus]
@@ -77,7 +77,7 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
             model=model,
             storage=self.storage(run),
             command="extract",
-            arguments=(),
+            arguments=("--grace-period", str(DRAIN_SECONDS)),
             workers=spec.workers,
             workers_hash=self.workers_hash(spec),
             pod=spec.extraction.pod,
@@ -180,9 +180,24 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
         return run.status.input
 
     def published(self, run: ThisRun) -> RunInput | None:
-        """Nothing: no kind takes a store as its input."""
-        del run
-        return None
+        """Its store, and the model and volumes that it was made with, be they its own or inherited."""
+        output = run.status.output
+        if output is None:
+            return None
+        return RunInput(
+            kind=self.name,
+            name=run.key.name,
+            uid=run.identity.uid,
+            volume=output.volume,
+            path=output.path,
+            manifest=output.manifest,
+            manifest_sha256=output.manifest_sha256,
+            records=output.rows,
+            tokens=output.tokens,
+            model_fingerprint=output.model.fingerprint,
+            model=_model(run),
+            storage=self.storage(run),
+        )
 
     def _input_volume(self, run: ThisRun) -> Volume | None:
         """The input's volume, where it is another one than the run's own data."""

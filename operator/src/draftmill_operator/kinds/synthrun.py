@@ -16,7 +16,7 @@ from draftmill_operator.kinds.base import Finished, PausePolicy, RunKind, Servin
 from draftmill_operator.render.config import job_model
 from draftmill_operator.render.metadata import content_hash
 from draftmill_operator.render.volumes import below_data, data_path
-from draftmill_operator.render.workload import Workload
+from draftmill_operator.render.workload import DRAIN_SECONDS, Workload
 from draftmill_operator.run import SYNTHRUN, Run
 from draftmill_operator.status.together import datasets_together, progress_together
 
@@ -96,7 +96,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
             model=spec.model,
             storage=spec.storage,
             command="generate",
-            arguments=("--when-paused", "wait"),
+            arguments=("--grace-period", str(DRAIN_SECONDS), "--when-paused", "wait"),
             workers=spec.generation.workers,
             workers_hash=self.workers_hash(spec),
             pod=spec.generation.pod,

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from draftmill_api import names as api_names
 from draftmill_api.progress import TerminationMessage
 from draftmill_operator.observe.types import ObservedPod, Problem, Termination
+from draftmill_operator.render.ranks import COMPLETION_INDEX
 
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
@@ -26,7 +27,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
     annotations = metadata.get("annotations") or {}
     container, first = _own_container(metadata, status), _rendered_init_containers(status)
     state = container.get("state") or {}
-    running = state.get("running") or {}
+    running, terminated = state.get("running") or {}, state.get("terminated") or {}
     ended = status.get("phase") in _ENDED_PHASES
     return ObservedPod(
         name=metadata["name"],
@@ -42,7 +43,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
         template_hash=annotations.get(api_names.ANNOTATION_TEMPLATE_HASH, ""),
         config_hash=annotations.get(api_names.ANNOTATION_CONFIG_HASH, ""),
         problem=_problem(status, (*first, container)),
-        termination=_termination(state.get("terminated")),
+        termination=_termination(terminated),
         node=(raw.get("spec") or {}).get("nodeName", ""),
         rejected=_is_rejected(status),
         cut_off=(
@@ -55,7 +56,14 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
         restarts=container.get("restartCount", 0),
         last_end=_termination((container.get("lastState") or {}).get("terminated")),
         removal_due=parse_time(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
+        rank=rank_of(raw),
+        finished=parse_time(terminated["finishedAt"]) if terminated.get("finishedAt") else None,
     )
+
+
+def rank_of(raw: dict[str, Any]) -> int:
+    """The pod's number among those that work as one; 0 where it works alone."""
+    return int((raw["metadata"].get("annotations") or {}).get(COMPLETION_INDEX, "0"))
 
 
 def parse_time(text: str) -> datetime:

@@ -18,6 +18,7 @@ class Kind(StrEnum):
 
     SYNTH_RUN = "SynthRun"
     EXTRACT_RUN = "ExtractRun"
+    DRAFTER_TRAIN = "DrafterTrain"
     JOB = "Job"
     DEPLOYMENT = "Deployment"
     SERVICE = "Service"
@@ -25,12 +26,12 @@ class Kind(StrEnum):
     CONFIG_MAP = "ConfigMap"
 
 
-RUN_KINDS = (Kind.SYNTH_RUN, Kind.EXTRACT_RUN)
+RUN_KINDS = (Kind.SYNTH_RUN, Kind.EXTRACT_RUN, Kind.DRAFTER_TRAIN)
 CHILD_KINDS = (Kind.JOB, Kind.DEPLOYMENT, Kind.SERVICE, Kind.POD, Kind.CONFIG_MAP)
 
 _KINDS = {kind.value.lower(): kind for kind in RUN_KINDS}
 """Run kinds by the value of a child's label."""
-_SOURCES = {"synthRun": Kind.SYNTH_RUN}
+_SOURCES = {"synthRun": Kind.SYNTH_RUN, "extractRun": Kind.EXTRACT_RUN}
 """Fields of `spec.from` and the kind of run that they name."""
 
 

@@ -88,6 +88,10 @@ class ObservedPod:
     """How often its own container was started again in it."""
     last_end: Termination | None = None
     """How its own container ended before it was started again."""
+    rank: int = 0
+    """Its number among the pods of its Job that work as one."""
+    finished: datetime | None = None
+    """When its container ended."""
 
 
 class JobState(Enum):
@@ -123,6 +127,8 @@ class ObservedJob:
     """What the workers of its time were started with."""
     succeeded_pods: int = 0
     """Pods that the Job controller has counted as succeeded."""
+    together: bool = False
+    """Its pods are ranks, which work as one: none goes on without the others, and the first one speaks."""
 
     @property
     def has_unseen_pods(self) -> bool:
@@ -140,13 +146,13 @@ class ObservedJob:
 
     @property
     def youngest_pod(self) -> ObservedPod | None:
-        """The pod that was made last."""
-        return max(self.pods, key=lambda pod: pod.created, default=None)
+        """The pod that was made last; of ranks, the one that speaks."""
+        return max(self._speaking, key=lambda pod: pod.created, default=None)
 
     @property
     def last_termination(self) -> Termination | None:
-        """The end of the youngest pod that ended."""
-        ends = [pod for pod in self.pods if pod.termination is not None]
+        """The end of the youngest pod that ended; of ranks, of the one that speaks."""
+        ends = [pod for pod in self._speaking if pod.termination is not None]
         return max(ends, key=lambda pod: pod.created).termination if ends else None
 
     @property
@@ -154,6 +160,10 @@ class ObservedJob:
         """The job's last words, if a pod still has them."""
         termination = self.last_termination
         return termination.message if termination is not None else None
+
+    @property
+    def _speaking(self) -> tuple[ObservedPod, ...]:
+        return tuple(pod for pod in self.pods if pod.rank == 0)
 
     @property
     def current_problem(self) -> Problem | None:

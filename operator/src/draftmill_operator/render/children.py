@@ -11,6 +11,7 @@ from draftmill_operator.render.config import render_config
 from draftmill_operator.render.defaults import FrozenDefaults, render_defaults
 from draftmill_operator.render.jobs import WORKER_BACKOFF_LIMIT, JobRequest, render_job
 from draftmill_operator.render.metadata import Manifest
+from draftmill_operator.render.ranks import ranks_service
 from draftmill_operator.render.server import render_server, render_service, run_template
 from draftmill_operator.run import Role
 
@@ -43,6 +44,8 @@ def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surr
     if wanted.plan:
         request = JobRequest(Role.PLAN, hash_in_force, spec.backoff_limit)
         children.append(render_job(identity, work, defaults, request))
+    if wanted.workers and work.ranks is not None:
+        children.append(ranks_service(identity))
     for worker, attempt in sorted(wanted.workers.items()):
         request = JobRequest(
             Role.WORKER,
@@ -50,7 +53,7 @@ def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surr
             WORKER_BACKOFF_LIMIT,
             attempt,
             worker,
-            on_one_node=around.one_node_only and work.workers > 1,
+            on_one_node=around.one_node_only and work.workers * work.pods_of_a_worker > 1,
         )
         children.append(render_job(identity, work, defaults, request))
     if wanted.finish:

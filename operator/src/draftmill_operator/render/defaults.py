@@ -27,6 +27,7 @@ class FrozenDefaults(ApiModel):
     image_pull_secrets: list[LocalReference] = Field(default_factory=list)
     server: PodOverrides = Field(default_factory=PodOverrides)
     job: PodOverrides = Field(default_factory=PodOverrides)
+    trainer: PodOverrides = Field(default_factory=PodOverrides)
 
     @classmethod
     def from_settings(cls, settings: OperatorSettings) -> FrozenDefaults:
@@ -37,6 +38,7 @@ class FrozenDefaults(ApiModel):
             image_pull_secrets=settings.image_pull_secrets,
             server=settings.pod_defaults.server,
             job=settings.pod_defaults.job,
+            trainer=settings.pod_defaults.trainer,
         )
 
 

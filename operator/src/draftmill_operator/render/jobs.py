@@ -10,10 +10,11 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.v1alpha1.shared import Volume
 from draftmill_operator.render.config import config_name
 from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.hardware import GPU, GPU_TOLERATION
 from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
-from draftmill_operator.render.server import GPU, GPU_TOLERATION
+from draftmill_operator.render.ranks import ranks_environment, ranks_job_spec, with_ranks, without_place
 from draftmill_operator.render.sidecar import with_sidecar
 from draftmill_operator.render.volumes import DATA, INPUT, MODELS, mount, pod_volume
 from draftmill_operator.render.workload import Workload
@@ -23,9 +24,7 @@ WORKER_BACKOFF_LIMIT: Final = 6
 """Only the net for times without an operator, which starts the next attempt itself and at once."""
 RESTARTS_IN_PLACE: Final = 1000
 """The net where the kubelet restarts a worker beside its server; the operator counts the vain ones."""
-DRAIN_SECONDS: Final = 45
-"""Time that a stopping worker gives the answers in flight; the rest of its grace period is for writing."""
-_GRACE_SECONDS: Final = {Role.PLAN: 30, Role.WORKER: 60, Role.FINISH: 30}
+_STEP_GRACE_SECONDS: Final = 30
 _REQUESTS: Final = {
     Role.PLAN: {"cpu": "100m", "memory": "512Mi"},
     Role.WORKER: {"cpu": "250m", "memory": "512Mi"},
@@ -80,9 +79,12 @@ def render_job(run: RunIdentity, work: Workload, defaults: FrozenDefaults, reque
 def _job_spec(work: Workload, request: JobRequest) -> Manifest:
     """How the Job controller treats ended pods.
 
-    A policy of failures is not allowed where containers are restarted in their pod: there the operator reads
-    the exit codes itself, and the limit, which counts every restart of worker and server, must not be met.
+    Ranks end together. A policy of failures is not allowed where containers are restarted in their pod: there
+    the operator reads the exit codes itself, and the limit, which counts every restart of worker and server,
+    must not be met.
     """
+    if request.role is Role.WORKER and work.ranks is not None:
+        return ranks_job_spec(work.ranks)
     if request.role is Role.WORKER and work.sidecar is not None:
         return {"backoffLimit": RESTARTS_IN_PLACE, "podReplacementPolicy": "Failed"}
     return {
@@ -135,7 +137,9 @@ def _pod_template(
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": _GRACE_SECONDS[request.role],
+            "terminationGracePeriodSeconds": (
+                work.grace_seconds if request.role is Role.WORKER else _STEP_GRACE_SECONDS
+            ),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": run_as.user,
@@ -183,11 +187,22 @@ def _pod_template(
         template = _with_gpus(template, work.gpus)
     if request.on_one_node:
         template = template | {"spec": template["spec"] | {"affinity": _beside_each_other(run)}}
-    if request.role is Role.WORKER and work.sidecar is not None:
-        overridden = with_sidecar(template, work, work.sidecar, defaults)
-    else:
-        overridden = apply_overrides(template, merge(defaults.job, work.pod))
-    return _with_environment(overridden, _contract_environment(work, request))
+    return _with_environment(
+        _overridden(run, template, work, defaults, request), _contract_environment(run, work, request)
+    )
+
+
+def _overridden(
+    run: RunIdentity, template: Manifest, work: Workload, defaults: FrozenDefaults, request: JobRequest
+) -> Manifest:
+    """The template with what stands beside or around the job's container, and all overrides."""
+    is_worker = request.role is Role.WORKER
+    if is_worker and work.sidecar is not None:
+        return with_sidecar(template, work, work.sidecar, defaults)
+    if is_worker and work.ranks is not None:
+        return apply_overrides(with_ranks(template, run, work.ranks), merge(defaults.trainer, work.pod))
+    pod = work.pod if work.ranks is None else without_place(work.pod)
+    return apply_overrides(template, merge(defaults.job, pod))
 
 
 def _arguments(work: Workload, role: Role) -> list[str]:
@@ -195,7 +210,7 @@ def _arguments(work: Workload, role: Role) -> list[str]:
     arguments = [command, "--config", api_names.CONFIG_FILE]
     arguments += ["--http-port", str(api_names.JOB_HTTP_PORT)]
     if role is Role.WORKER:
-        arguments += ["--grace-period", str(DRAIN_SECONDS), *work.arguments]
+        arguments += work.arguments
     return arguments
 
 
@@ -217,7 +232,7 @@ def _comfort_environment() -> list[Manifest]:
     ]
 
 
-def _contract_environment(work: Workload, request: JobRequest) -> list[Manifest]:
+def _contract_environment(run: RunIdentity, work: Workload, request: JobRequest) -> list[Manifest]:
     """What the operator and the job rely on."""
     variables: list[Manifest] = [
         {"name": api_names.TERMINATION_MESSAGE_VARIABLE, "value": api_names.TERMINATION_MESSAGE_PATH}
@@ -227,6 +242,8 @@ def _contract_environment(work: Workload, request: JobRequest) -> list[Manifest]
             {"name": api_names.WORKER_VARIABLE, "value": f"{request.worker}/{work.workers}"},
             {"name": api_names.ATTEMPT_VARIABLE, "value": str(request.attempt)},
         ]
+    if request.role is Role.WORKER and work.ranks is not None:
+        variables += ranks_environment(run, work.ranks, child_name(run.key, request.role, *request.suffix))
     source = work.model.hugging_face
     if request.role is Role.PLAN and source is not None and source.token_secret_ref is not None:
         variables.append(

@@ -10,6 +10,7 @@ from draftmill_api.base import seconds
 from draftmill_api.v1alpha1.shared import Model, Server, Volume
 from draftmill_operator.render import engines
 from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.hardware import SHARED_MEMORY_MOUNT, Hardware
 from draftmill_operator.render.metadata import (
     Manifest,
     content_hash,
@@ -24,8 +25,6 @@ from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_vol
 from draftmill_operator.render.workload import Workload
 from draftmill_operator.run import Role, RunIdentity
 
-GPU: Final = "nvidia.com/gpu"
-GPU_TOLERATION: Final = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
 STARTUP_PERIOD: Final = 10
 """Seconds between two looks at a loading server."""
 DRAIN_SECONDS: Final = 5
@@ -109,10 +108,8 @@ def server_template(
             ],
             "volumes": [pod_volume(MODELS, models), *server_volumes(server)],
         }
-        | placement(server),
+        | Hardware.of(server).pod(),
     }
-    if server.resource_claims:
-        template["spec"]["resourceClaims"] = server.resource_claims
     return _hashed(apply_overrides(template, merge(defaults.server, server.pod)))
 
 
@@ -158,7 +155,7 @@ def server_container(
             {"name": "VLLM_NO_USAGE_STATS", "value": "1"},
         ],
         "ports": [{"name": port, "containerPort": api_names.SERVER_PORT}],
-        "resources": _resources(server),
+        "resources": Hardware.of(server).resources(),
         "startupProbe": _probe(
             port,
             period=STARTUP_PERIOD,
@@ -170,7 +167,7 @@ def server_container(
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             mount(MODELS, api_names.MODELS_MOUNT, read_only=True),
-            mount("shm", "/dev/shm", read_only=False),  # noqa: S108  an emptyDir of the pod
+            SHARED_MEMORY_MOUNT,
             mount(temporary, "/tmp", read_only=False),  # noqa: S108  an emptyDir of the pod
         ],
     }
@@ -179,7 +176,7 @@ def server_container(
 def server_volumes(server: Server, *, temporary: str = "tmp") -> list[Manifest]:
     """The volumes of a server's container but for the models."""
     return [
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": server.shared_memory}},
+        Hardware.of(server).volume(),
         {"name": temporary, "emptyDir": {}},
     ]
 
@@ -191,40 +188,3 @@ def _probe(port: str, *, period: int, timeout: int, failures: int) -> Manifest:
         "timeoutSeconds": timeout,
         "failureThreshold": failures,
     }
-
-
-def _resources(server: Server) -> Manifest:
-    limits = dict(server.extra_resources or {})
-    if server.gpus:
-        limits[GPU] = str(server.gpus)
-    resources: Manifest = {"limits": limits} if limits else {}
-    if server.resource_claims:
-        resources["claims"] = [{"name": claim["name"]} for claim in server.resource_claims]
-    return resources
-
-
-def placement(server: Server) -> Manifest:
-    """Where a pod with this server may run."""
-    placement: Manifest = {}
-    if server.gpus:
-        placement["tolerations"] = [GPU_TOLERATION]
-    if server.gpu_products:
-        placement["affinity"] = {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": _gpu_expressions(server)}]
-                }
-            }
-        }
-    return placement
-
-
-def _gpu_expressions(server: Server) -> list[Manifest]:
-    product: Manifest = {
-        "key": "nvidia.com/gpu.product",
-        "operator": "In",
-        "values": list(server.gpu_products or []),
-    }
-    if not server.gpus:
-        return [product]
-    return [product, {"key": "nvidia.com/gpu.count", "operator": "Gt", "values": [str(server.gpus - 1)]}]

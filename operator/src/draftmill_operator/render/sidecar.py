@@ -12,10 +12,11 @@ from typing import Final
 from draftmill_api import names as api_names
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.hardware import Hardware
 from draftmill_operator.render.hidden_states import MEBIBYTE
 from draftmill_operator.render.metadata import Manifest
 from draftmill_operator.render.overrides import merge, merge_by, override_container, override_pod
-from draftmill_operator.render.server import placement, server_container, server_volumes
+from draftmill_operator.render.server import server_container, server_volumes
 from draftmill_operator.render.volumes import mount
 from draftmill_operator.render.workload import Sidecar, Workload
 
@@ -57,9 +58,7 @@ def _mixed(pod: Manifest, sidecar: Sidecar, of_job: PodOverrides, of_server: Pod
         "containers": [worker],
         "volumes": [*pod["volumes"], *_volumes(sidecar)],
     }
-    if server.resource_claims:
-        mixed["resourceClaims"] = server.resource_claims
-    place = placement(server)
+    place = Hardware.of(server).pod()
     if "affinity" in pod:
         place["affinity"] = pod["affinity"] | place.get("affinity", {})
     return mixed | place

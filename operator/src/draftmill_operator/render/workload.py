@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Model, Server, Storage, Volume
+from draftmill_operator.render.hardware import Hardware
+
+DRAIN_SECONDS: Final = 45
+"""Time that a stopping worker gives the answers in flight; the rest of its grace period is for writing."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,21 @@ class Sidecar:
     """Size that the folder is limited to."""
     installs_connector: bool
     """The server's image lacks the connector for its hardware: the job image brings it."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """A worker that is several pods, which start, go on and end together."""
+
+    nodes: int
+    """How many pods."""
+    hardware: Hardware
+    """Of each pod."""
+
+    @property
+    def processes(self) -> int:
+        """How many processes compute in each pod: one for each GPU, or one."""
+        return max(1, self.hardware.gpus)
 
 
 @dataclass(frozen=True)
@@ -39,3 +59,12 @@ class Workload:
     input: Volume | None = None
     """Volume of the input, where it is another one than `storage.data`."""
     sidecar: Sidecar | None = None
+    ranks: Ranks | None = None
+    """The pods of a worker, where they are several."""
+    grace_seconds: int = 60
+    """Time that a worker has for its end."""
+
+    @property
+    def pods_of_a_worker(self) -> int:
+        """How many pods work as one."""
+        return self.ranks.nodes if self.ranks is not None else 1

@@ -1,0 +1,228 @@
+"""DrafterTrain: hidden states to a drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from draftmill_api import names as api_names
+from draftmill_api.jobconfig import JobOutput, JobRun
+from draftmill_api.progress import TerminationMessage
+from draftmill_api.trainjob import JobInit, JobStore, TrainJobConfig
+from draftmill_api.v1alpha1.draftertrain import (
+    DrafterTrainSpec,
+    DrafterTrainStatus,
+    Init,
+    TrainOutput,
+    TrainPlan,
+)
+from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage, Volume
+from draftmill_api.v1alpha1.status import OutputModel
+from draftmill_api.v1alpha1.upstream import RunInput
+from draftmill_operator.kinds.base import Finished, RunKind, Serving
+from draftmill_operator.kinds.traintally import TrainTally
+from draftmill_operator.render.config import job_model
+from draftmill_operator.render.hardware import Hardware
+from draftmill_operator.render.metadata import content_hash
+from draftmill_operator.render.volumes import below_data, data_path
+from draftmill_operator.render.workload import Ranks, Workload
+from draftmill_operator.run import DRAFTERTRAIN, EXTRACTRUN, Run, RunKey
+
+ThisRun = Run[DrafterTrainSpec, DrafterTrainStatus]
+
+_GRACE_SECONDS: Final = 300
+"""Weights and moments of a drafter are gigabytes, which a trainer writes before it ends."""
+_RESTARTING: Final = {
+    "nodes",
+    "gpus_per_node",
+    "gpu_products",
+    "shared_memory",
+    "extra_resources",
+    "resource_claims",
+    "checkpoint",
+    "export",
+    "restart",
+}
+
+
+class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
+    """One worker: the trainer, whose ranks are the pods of one Job. It asks no servers."""
+
+    name = DRAFTERTRAIN
+    spec_type = DrafterTrainSpec
+    status_type = DrafterTrainStatus
+    tally = TrainTally()
+
+    def workers(self, spec: DrafterTrainSpec) -> int:
+        """All ranks together are one."""
+        del spec
+        return 1
+
+    def workers_hash(self, spec: DrafterTrainSpec) -> str:
+        """The ranks and their pods, what they read once at their start, and the word that restarts them."""
+        pod = spec.training.pod
+        return content_hash(
+            spec.model_dump(mode="json", include=_RESTARTING)
+            | {"pod": pod.to_json() if pod is not None else None}
+        )
+
+    def serving(self, spec: DrafterTrainSpec) -> Serving:
+        """None."""
+        del spec
+        return Serving()
+
+    def storage(self, run: ThisRun) -> Storage:
+        """Its own, or that of the run it takes its input from."""
+        bound = run.status.input
+        storage = run.spec.storage or (bound.storage if bound is not None else None)
+        if storage is None:
+            raise AssertionError(f"{run.key} has neither storage nor input, which its schema excludes")
+        return storage
+
+    def workload(self, run: ThisRun) -> Workload:
+        """Its job pods."""
+        spec = run.spec
+        return Workload(
+            model=_target(run),
+            storage=self.storage(run),
+            command="train",
+            arguments=(),
+            workers=1,
+            workers_hash=self.workers_hash(spec),
+            pod=spec.training.pod,
+            input=self._input_volume(run),
+            ranks=Ranks(spec.nodes, Hardware.of(spec)),
+            grace_seconds=_GRACE_SECONDS,
+        )
+
+    def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> TrainJobConfig:
+        """The spec with absolute paths, what it inherits, and the plan once there is one."""
+        del endpoints
+        spec, identity = run.spec, run.identity
+        return TrainJobConfig(
+            run=JobRun(
+                kind="DrafterTrain",
+                name=identity.key.name,
+                namespace=identity.key.namespace,
+                uid=identity.uid,
+                restart=spec.restart or "",
+            ),
+            target=job_model(_target(run)),
+            store=self._store(run),
+            output=JobOutput(path=data_path(spec.output.path)),
+            init=_init(spec.init),
+            scratch=spec.scratch,
+            training=spec.training.model_copy(update={"pod": None}),
+            nodes=spec.nodes,
+            gpus_per_node=spec.gpus_per_node,
+            checkpoint=spec.checkpoint,
+            held_out_percent=spec.held_out_percent,
+            export=spec.export,
+            plan=run.status.plan,
+        )
+
+    def overrides(self, spec: DrafterTrainSpec) -> Iterator[tuple[str, PodOverrides | None]]:
+        """Those of the job pods."""
+        yield "training.pod", spec.training.pod
+
+    def plan(self, run: ThisRun, message: TerminationMessage) -> TrainPlan | None:
+        """As the plan said it."""
+        del run
+        return message.train_plan
+
+    def summary(self, status: DrafterTrainStatus) -> str:
+        """Rows, tokens and steps."""
+        plan = status.plan
+        if plan is None:
+            return ""
+        return (
+            f"{plan.rows} rows of {plan.tokens} tokens, {plan.held_out_rows} held out, "
+            f"{plan.steps} optimiser steps"
+        )
+
+    def finished(self, run: ThisRun, message: TerminationMessage) -> Finished | None:
+        """The drafter that was verified, and where it is."""
+        result, plan = message.train_finish, run.status.plan
+        if result is None or plan is None:
+            return None
+        figure = _figure(result.acceptance_length, result.teacher_agreement)
+        return Finished(
+            progress=result.progress,
+            output=TrainOutput(
+                volume=self.storage(run).data,
+                path=run.spec.output.path,
+                manifest=below_data(result.manifest),
+                manifest_sha256=result.manifest_sha256,
+                model=OutputModel(name=_target(run).name, fingerprint=plan.model.fingerprint),
+                vllm=below_data(result.vllm),
+                sglang=below_data(result.sglang),
+                steps=result.steps,
+                acceptance_length=result.acceptance_length,
+                teacher_agreement=result.teacher_agreement,
+                draft_vocabulary_size=plan.draft_vocabulary_size,
+                layer_ids=plan.layer_ids,
+            ),
+            message=f"the drafter after {result.steps} steps{figure}",
+        )
+
+    def takes_input(self) -> bool:
+        """Always."""
+        return True
+
+    def upstream(self, run: ThisRun) -> RunKey | None:
+        """The ExtractRun that it names."""
+        named = run.spec.from_.extract_run
+        return RunKey(EXTRACTRUN, run.key.namespace, named.name) if named is not None else None
+
+    def input(self, run: ThisRun) -> RunInput | None:
+        """What it was bound to."""
+        return run.status.input
+
+    def published(self, run: ThisRun) -> RunInput | None:
+        """Nothing: no kind takes a drafter as its input."""
+        del run
+        return None
+
+    def _input_volume(self, run: ThisRun) -> Volume | None:
+        """The input's volume, where it is another one than the run's own data."""
+        bound = run.status.input
+        return bound.volume if bound is not None and bound.volume != self.storage(run).data else None
+
+    def _store(self, run: ThisRun) -> JobStore:
+        bound, path = run.status.input, run.spec.from_.path
+        if path is not None:
+            return JobStore(path=data_path(path))
+        if bound is None:
+            raise AssertionError(f"{run.key} has no input yet")
+        root = api_names.DATA_MOUNT if self._input_volume(run) is None else api_names.INPUT_MOUNT
+        return JobStore(
+            path=f"{root}/{bound.path}",
+            manifest=f"{root}/{bound.manifest}",
+            manifest_sha256=bound.manifest_sha256,
+            model_fingerprint=bound.model_fingerprint,
+        )
+
+
+def _target(run: ThisRun) -> Model:
+    """Its own target, or the model of the run it takes its input from."""
+    bound = run.status.input
+    model = run.spec.target or (bound.model if bound is not None else None)
+    if model is None:
+        raise AssertionError(f"{run.key} has neither target nor input, which its schema excludes")
+    return model
+
+
+def _init(init: Init | None) -> JobInit | None:
+    if init is None:
+        return None
+    return JobInit(path=f"{api_names.MODELS_MOUNT}/{init.path}", layer_convention=init.layer_convention)
+
+
+def _figure(acceptance_length: str, teacher_agreement: str) -> str:
+    if acceptance_length:
+        return f", simulated acceptance length {acceptance_length}"
+    return f", teacher agreement {teacher_agreement}" if teacher_agreement else ""
+
+
+__all__ = ["DrafterTrainKind"]
