@@ -13,6 +13,7 @@ from kubernetes import client
 from draftmill_dev import binaries
 from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
+from tests.support.draftertrains import smallest_drafter_train
 from tests.support.extractruns import smallest_extract_run
 from tests.support.synthruns import Manifest, dry_run, manifests, smallest_synth_run
 
@@ -44,7 +45,7 @@ def test_kubectl_prints_the_sentence(path: Path, control_plane: ControlPlane, cr
     assert answer_of(path) in applied.stderr
 
 
-@pytest.mark.parametrize("smallest", [smallest_synth_run, smallest_extract_run])
+@pytest.mark.parametrize("smallest", [smallest_synth_run, smallest_extract_run, smallest_drafter_train])
 def test_the_smallest_object_is_accepted(smallest: Callable[[str], Manifest], runs: Any) -> None:
     assert dry_run(runs, smallest("good"))["metadata"]["name"] == "good"
 

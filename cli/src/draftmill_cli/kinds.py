@@ -7,13 +7,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from draftmill_api.v1alpha1.draftertrain import DrafterTrain
 from draftmill_api.v1alpha1.extractrun import ExtractRun
 from draftmill_api.v1alpha1.resources import RESOURCES, Resource
 from draftmill_api.v1alpha1.synthrun import SynthRun
 from draftmill_cli.errors import CliError
 
-AnyRun = SynthRun | ExtractRun
-_MODELS: dict[str, type[AnyRun]] = {"SynthRun": SynthRun, "ExtractRun": ExtractRun}
+AnyRun = SynthRun | ExtractRun | DrafterTrain
+_MODELS: dict[str, type[AnyRun]] = {
+    "SynthRun": SynthRun,
+    "ExtractRun": ExtractRun,
+    "DrafterTrain": DrafterTrain,
+}
 
 
 @dataclass(frozen=True)

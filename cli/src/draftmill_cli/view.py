@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import assert_never
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -11,7 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
-from draftmill_api.v1alpha1.extractrun import ExtractProgress, ExtractRunStatus
+from draftmill_api.v1alpha1.draftertrain import (
+    DrafterTrain,
+    DrafterTrainStatus,
+    TrainOutput,
+    TrainProgress,
+)
+from draftmill_api.v1alpha1.extractrun import ExtractProgress, ExtractRun, ExtractRunStatus
 from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.shared import Volume
 from draftmill_api.v1alpha1.status import DatasetProgress, Failure, Phase, RunProgress
@@ -27,6 +34,7 @@ _COUNTS = {
     "ERRORS": "errors",
     "TOKENS": "completion_tokens",
 }
+_Progress = RunProgress | ExtractProgress | TrainProgress
 _COUNTS_OF_A_RUN = {"SKIPPED": "skipped", "LEFT OUT": "not_admitted", "TOTAL": "total"}
 
 
@@ -101,14 +109,27 @@ def _facts(run: AnyRun, status: AnyStatus, now: datetime) -> Table:
 
 def _of_kind(run: AnyRun) -> Iterator[tuple[str, str | Text]]:
     """What only runs of its kind have to say."""
-    if isinstance(run, SynthRun):
-        yield "Model", run.spec.model.name
-        if run.status and run.status.plan:
-            plan = run.status.plan
-            yield "Plan", f"{plan.rows:,} rows, longest prompt {plan.longest_prompt_tokens:,} tokens"
-        if run.status and run.status.output:
-            yield "Output", f"{run.status.output.records:,} records, {run.status.output.tokens:,} tokens"
-        return
+    match run:
+        case SynthRun():
+            return _of_synth_run(run)
+        case ExtractRun():
+            return _of_extract_run(run)
+        case DrafterTrain():
+            return _of_drafter_train(run)
+        case _:
+            assert_never(run)
+
+
+def _of_synth_run(run: SynthRun) -> Iterator[tuple[str, str | Text]]:
+    yield "Model", run.spec.model.name
+    if run.status and run.status.plan:
+        plan = run.status.plan
+        yield "Plan", f"{plan.rows:,} rows, longest prompt {plan.longest_prompt_tokens:,} tokens"
+    if run.status and run.status.output:
+        yield "Output", f"{run.status.output.records:,} records, {run.status.output.tokens:,} tokens"
+
+
+def _of_extract_run(run: ExtractRun) -> Iterator[tuple[str, str | Text]]:
     if run.spec.from_.synth_run:
         bound = f", bound to {run.status.input.uid}" if run.status and run.status.input else ""
         yield "From", f"SynthRun {run.spec.from_.synth_run.name}{bound}"
@@ -120,14 +141,47 @@ def _of_kind(run: AnyRun) -> Iterator[tuple[str, str | Text]]:
         yield "Output", f"{run.status.output.rows:,} rows, {run.status.output.tokens:,} tokens"
 
 
+def _of_drafter_train(run: DrafterTrain) -> Iterator[tuple[str, str | Text]]:
+    if run.spec.from_.extract_run:
+        bound = f", bound to {run.status.input.uid}" if run.status and run.status.input else ""
+        yield "From", f"ExtractRun {run.spec.from_.extract_run.name}{bound}"
+    yield "Ranks", f"{run.spec.nodes} nodes, {run.spec.gpus_per_node} GPUs each"
+    if run.status and run.status.plan:
+        plan = run.status.plan
+        yield "Plan", f"{plan.rows:,} rows, {plan.held_out_rows:,} held out, {plan.steps:,} steps"
+    if run.status and run.status.progress and run.status.progress.best_checkpoint:
+        progress = run.status.progress
+        yield "Best", f"{progress.best} after step {progress.best_step}, {progress.best_checkpoint}"
+    if run.status and run.status.output:
+        yield "Output", _drafter(run.status.output)
+
+
+def _drafter(output: TrainOutput) -> str:
+    """Where engines find it, and what its figure is called."""
+    folders = output.vllm if output.vllm == output.sglang else f"{output.vllm} and {output.sglang}"
+    if output.acceptance_length:
+        return f"{folders}, simulated acceptance length {output.acceptance_length}"
+    return folders + (f", teacher agreement {output.teacher_agreement}" if output.teacher_agreement else "")
+
+
 def _status(run: AnyRun) -> AnyStatus:
     if run.status is not None:
         return run.status
-    return SynthRunStatus() if isinstance(run, SynthRun) else ExtractRunStatus()
+    match run:
+        case SynthRun():
+            return SynthRunStatus()
+        case ExtractRun():
+            return ExtractRunStatus()
+        case DrafterTrain():
+            return DrafterTrainStatus()
+        case _:
+            assert_never(run)
 
 
-def _settled(progress: RunProgress | ExtractProgress) -> int:
-    """Rows that are over, one way or the other."""
+def _settled(progress: _Progress) -> int:
+    """Rows or steps that are over, one way or the other."""
+    if isinstance(progress, TrainProgress):
+        return progress.step
     if isinstance(progress, ExtractProgress):
         return progress.rows + progress.quarantined
     return progress.done + progress.errors + progress.skipped + progress.not_admitted
@@ -159,7 +213,9 @@ def _volume(volume: Volume) -> str:
     return f"{volume.host_path.path} of the node" if volume.host_path else ""
 
 
-def _progress_words(progress: RunProgress | ExtractProgress) -> str:
+def _progress_words(progress: _Progress) -> str:
+    if isinstance(progress, TrainProgress):
+        return _training_words(progress)
     if isinstance(progress, ExtractProgress):
         return _extraction_words(progress)
     words = f"{progress.done}/{progress.total} ({progress.errors} errors)"
@@ -179,7 +235,20 @@ def _extraction_words(progress: ExtractProgress) -> str:
     return words + (f", ETA: {progress.eta}" if progress.eta else "")
 
 
-def _bar(progress: RunProgress | ExtractProgress) -> Table:
+def _training_words(progress: TrainProgress) -> str:
+    words = f"epoch {progress.epoch}, step {progress.step}/{progress.total}"
+    if progress.loss:
+        words += f", loss {progress.loss}"
+    if progress.acceptance_length:
+        words += f", acceptance length {progress.acceptance_length}"
+    if progress.teacher_agreement:
+        words += f", teacher agreement {progress.teacher_agreement}"
+    if progress.tokens_per_second is not None:
+        words += f", {progress.tokens_per_second} tok/s"
+    return words + (f", ETA: {progress.eta}" if progress.eta else "")
+
+
+def _bar(progress: _Progress) -> Table:
     settled = _settled(progress)
     bar = ProgressBar(total=progress.total, completed=min(settled, progress.total), width=_BAR_WIDTH)
     grid = Table.grid(padding=(0, 2))

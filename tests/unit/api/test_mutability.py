@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from draftmill_api.crd import root_schema
-from draftmill_api.v1alpha1.mutability import EXTRACT_RUN, SYNTH_RUN, Change, change_of, rules
+from draftmill_api.v1alpha1.mutability import (
+    DRAFTER_TRAIN,
+    EXTRACT_RUN,
+    SYNTH_RUN,
+    Change,
+    Field,
+    change_of,
+    rules,
+)
 from draftmill_api.v1alpha1.resources import RESOURCES, Resource
 from draftmill_dev.reference import walk
 
@@ -104,5 +112,31 @@ def test_what_decides_about_the_states_is_refused_while_they_are_made(path: str)
     assert change_of(path, EXTRACT_RUN) is Change.REFUSED
 
 
-def test_every_refusal_of_an_extract_run_has_a_remedy() -> None:
-    assert all(field.remedy for field in EXTRACT_RUN if field.change is Change.REFUSED)
+def test_a_kind_without_servers_has_no_rule_about_them() -> None:
+    assert all("server" not in rule.rule for rule in rules(DRAFTER_TRAIN))
+
+
+def test_where_a_drafter_is_trained_may_change_while_it_is() -> None:
+    restarting = {field.path for field in DRAFTER_TRAIN if field.change is Change.RESTART_JOB}
+    assert restarting == {
+        "training.pod",
+        "nodes",
+        "gpusPerNode",
+        "gpuProducts",
+        "sharedMemory",
+        "extraResources",
+        "resourceClaims",
+        "checkpoint",
+        "export",
+        "restart",
+    }
+
+
+@pytest.mark.parametrize("path", ["training.epochs", "training.seed", "heldOutPercent", "scratch", "init"])
+def test_what_decides_about_the_weights_is_refused_while_they_are_trained(path: str) -> None:
+    assert change_of(path, DRAFTER_TRAIN) is Change.REFUSED
+
+
+@pytest.mark.parametrize("table", [EXTRACT_RUN, DRAFTER_TRAIN])
+def test_every_refusal_of_a_later_run_has_a_remedy(table: tuple[Field, ...]) -> None:
+    assert all(field.remedy for field in table if field.change is Change.REFUSED)

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
-import pytest
+from datetime import UTC, datetime
 
-from draftmill_api.v1alpha1.resources import EXTRACT_RUN, SYNTH_RUN, Resource
+import pytest
+from rich.console import Console
+
+from draftmill_api.v1alpha1.resources import DRAFTER_TRAIN, EXTRACT_RUN, SYNTH_RUN, Resource
 from draftmill_cli.cluster import the_one
 from draftmill_cli.commands.get import rows_of
 from draftmill_cli.errors import CliError
 from draftmill_cli.kinds import RunName, parse_run, split
-from draftmill_cli.view import line
+from draftmill_cli.view import line, report
+from tests.support.draftertrains import smallest_drafter_train, train_progress
 from tests.support.extractruns import extract_progress, smallest_extract_run
 
 
@@ -19,6 +23,8 @@ from tests.support.extractruns import extract_progress, smallest_extract_run
         ("extractrun/k25", EXTRACT_RUN, "k25"),
         ("extractruns/k25", EXTRACT_RUN, "k25"),
         ("SR/k25", SYNTH_RUN, "k25"),
+        ("dt/k25", DRAFTER_TRAIN, "k25"),
+        ("draftertrain/k25", DRAFTER_TRAIN, "k25"),
     ],
 )
 def test_a_kind_may_stand_before_the_name(text: str, resource: Resource | None, name: str) -> None:
@@ -26,7 +32,7 @@ def test_a_kind_may_stand_before_the_name(text: str, resource: Resource | None, 
 
 
 def test_an_unknown_kind_is_told_the_known_ones() -> None:
-    with pytest.raises(CliError, match="job/ is no kind of run; there are sr/, er/"):
+    with pytest.raises(CliError, match="job/ is no kind of run; there are sr/, er/, dt/"):
         split("job/k25")
 
 
@@ -55,3 +61,36 @@ def test_an_extraction_in_one_line() -> None:
     status = {"phase": "Running", "progress": progress.to_json()}
     run = parse_run(smallest_extract_run("k25") | {"status": status})
     assert line(run) == "Running, 3/12 (0 quarantined), 14 MB, 900 tok/s"
+
+
+def test_a_training_in_one_line() -> None:
+    progress = train_progress(120, 2450).model_copy(update={"tokens_per_second": 5200, "eta": "12m"})
+    status = {"phase": "Running", "progress": progress.to_json()}
+    run = parse_run(smallest_drafter_train("k25") | {"status": status})
+    assert line(run) == (
+        "Running, epoch 1, step 120/2450, loss 2.31, acceptance length 1.9, 5200 tok/s, ETA: 12m"
+    )
+
+
+def test_a_drafter_is_reported_with_its_folders_and_what_its_figure_is_called() -> None:
+    drafter = {
+        "volume": {"persistentVolumeClaim": {"claimName": "data"}},
+        "path": "drafters/k25",
+        "manifest": "drafters/k25/manifest.json",
+        "manifestSHA256": "d" * 64,
+        "model": {"name": "kimi", "fingerprint": "f" * 64},
+        "vllm": "drafters/k25/drafter",
+        "sglang": "drafters/k25/drafter",
+        "steps": 2450,
+        "teacherAgreement": "2.1",
+        "draftVocabularySize": 32000,
+        "layerIds": [2, 15, 27],
+    }
+    manifest = smallest_drafter_train("k25") | {"status": {"phase": "Succeeded", "output": drafter}}
+    manifest["metadata"] |= {"namespace": "team"}
+    screen = Console(width=200, record=True, quiet=True)
+    with screen.capture():
+        screen.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
+    text = screen.export_text()
+    assert "drafters/k25/drafter, teacher agreement 2.1" in text
+    assert "acceptance length" not in text

@@ -19,7 +19,7 @@ from draftmill_operator.decide.attempts import (
     remaining_delay,
     restarted,
 )
-from draftmill_operator.observe.types import JobState, ObservedJob, Problem, Termination
+from draftmill_operator.observe.types import JobState, ObservedJob, ObservedPod, Problem, Termination
 from tests.support.played import refusal_message, worker_message
 from tests.unit.operator.builders import NOW, ended_pod, job, pod
 
@@ -72,6 +72,76 @@ def case(name: str, *values: Any) -> Any:
 )
 def test_how_an_attempt_ended(worker: ObservedJob, expected: End | None) -> None:
     assert end_of(worker) == expected
+
+
+def rank(number: int, code: int | None = None, text: str = "", **fields: Any) -> ObservedPod:
+    """A pod among several that work as one; it has ended when it has a code."""
+    if code is None:
+        return pod(f"rank-{number}", rank=number, **fields)
+    return ended_pod(code, text=text, name=f"rank-{number}", rank=number, **fields)
+
+
+def ranks(*pods: ObservedPod, **fields: Any) -> ObservedJob:
+    return job(*pods, together=True, **fields)
+
+
+SOON, THEN = NOW + timedelta(seconds=1), NOW + timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"),
+    [
+        case("all run", ranks(rank(0), rank(1)), None),
+        case("one has ended well, the other runs", ranks(rank(0, 0), rank(1)), None),
+        case("all have ended well, Job not told yet", ranks(rank(0, 0), rank(1, 0)), None),
+        case("Job complete", ranks(rank(0, 0), rank(1, 0), state=JobState.SUCCEEDED), Succeeded()),
+        case(
+            "one is killed while the other runs on",
+            ranks(rank(0), rank(1, 137)),
+            Lost("rank 1: exit code 137", counts=True),
+        ),
+        case(
+            "the first that ended is the reason",
+            ranks(rank(0, 1, "lost rank 1", finished=THEN), rank(1, 1, "no memory", finished=SOON)),
+            Lost("rank 1: exit code 1: no memory", counts=True),
+        ),
+        case(
+            "one refuses, whenever it ended",
+            ranks(rank(0, 1, finished=SOON), rank(1, 2, "no CUDA", finished=THEN)),
+            Refused(Problem("ConfigurationError", "exit code 2: no CUDA")),
+        ),
+        case(
+            "one is drained and the others fail for want of it",
+            ranks(rank(0, 1, "lost rank 1"), rank(1, disrupted=True)),
+            Lost("rank 0: exit code 1: lost rank 1", counts=False),
+        ),
+        case(
+            "all are interrupted",
+            ranks(rank(0, 75), rank(1, 75)),
+            Lost("rank 0: exit code 75", counts=False),
+        ),
+        case("one has vanished, Job not told yet", ranks(rank(0), lost_pod=True), None),
+        case(
+            "one has vanished",
+            ranks(rank(0), lost_pod=True, state=JobState.FAILED, verdict=Problem("R", "too many")),
+            Lost("too many", counts=True),
+        ),
+        case("Job gave up, its pods are not heard yet", ranks(rank(0), rank(1), state=JobState.FAILED), None),
+        case("Job being deleted", ranks(rank(0), deleting=True), None),
+        case("Job deleted, pods gone", ranks(deleting=True), Lost("its Job was deleted", counts=False)),
+    ],
+)
+def test_one_rank_that_does_not_end_well_ends_the_attempt(trainer: ObservedJob, expected: End | None) -> None:
+    assert end_of(trainer) == expected
+
+
+def test_of_ranks_the_first_one_speaks() -> None:
+    told = ranks(
+        ended_pod(0, worker_message(5, 5), name="a", rank=0),
+        ended_pod(0, worker_message(0, 5), name="b", rank=1, created=SOON),
+    )
+    assert told.message == worker_message(5, 5)
+    assert told.youngest_pod == told.pods[0]
 
 
 def test_an_attempt_that_said_how_far_it_came_has_not_succeeded_by_that() -> None:

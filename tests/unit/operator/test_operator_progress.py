@@ -68,6 +68,16 @@ async def test_a_pod_that_only_carries_the_labels_is_never_asked(
     assert (poller.answers.of_pod("pod"), changed) == (None, [])
 
 
+async def test_of_pods_that_work_as_one_the_first_is_asked(worker: ProgressServer) -> None:
+    store = store_with(worker.address)
+    for rank in ("1", "2"):
+        metadata = thing(f"rank-{rank}", f"rank-{rank}", "job")["metadata"]
+        metadata["annotations"] |= {"batch.kubernetes.io/job-completion-index": rank}
+        store.put(Kind.POD, {"metadata": metadata, "status": {"phase": "Running", "podIP": worker.address}})
+    await ask(store)
+    assert worker.asked == 1
+
+
 async def test_a_redirect_is_not_followed(worker: ProgressServer) -> None:
     with progress_server(answer(99, 100)) as elsewhere:
         worker.redirect = f"http://{elsewhere.address}:9090/progress"

@@ -69,11 +69,11 @@ def _end_of_ranks(job: ObservedJob) -> End | None:
 
     They fail for want of it, so what the first one said is the reason; if any of them was disrupted, that is.
     """
-    ill = [pod for pod in job.pods if pod.ended and not _went_well(pod)]
-    ends = [(pod, _end_of_pod(pod)) for pod in sorted(ill, key=lambda pod: pod.finished or pod.created)]
-    for _, end in ends:
-        if isinstance(end, Refused):
-            return end
+    ended = sorted((pod for pod in job.pods if pod.ended), key=lambda pod: pod.finished or pod.created)
+    ends = [(pod, _end_of_pod(pod)) for pod in ended]
+    refused = next((end for _, end in ends if isinstance(end, Refused)), None)
+    if refused is not None:
+        return refused
     if job.deleting:
         return None if job.live_pods else Lost("its Job was deleted", counts=False)
     for pod, end in ends:
@@ -83,10 +83,6 @@ def _end_of_ranks(job: ObservedJob) -> End | None:
     if job.state is JobState.FAILED and (job.lost_pod or not job.live_pods):
         return Lost(job.verdict.message if job.verdict else "a pod of it is gone", counts=True)
     return None
-
-
-def _went_well(pod: ObservedPod) -> bool:
-    return pod.termination is not None and pod.termination.exit_code == ExitCode.DONE
 
 
 @dataclass(frozen=True)

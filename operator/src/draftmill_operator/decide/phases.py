@@ -24,7 +24,7 @@ MEANING: Final[Mapping[Phase, str]] = {
     Phase.PENDING: "Nothing is started: an administrator has to allow something; the message says what.",
     Phase.WAITING_FOR_INPUT: "The run that it takes its input from is not Complete. Nothing is held.",
     Phase.PLANNING: "The plan's Job looks at model, input and volumes. No GPU is held.",
-    Phase.STARTING: "Servers load the model, or the first workers get ready; generators prove exact token ids.",
+    Phase.STARTING: "Servers load the model; the first workers get ready, and prove exact token ids.",
     Phase.RUNNING: "Workers do what is not on disk yet. A lost worker or server does not end it.",
     Phase.PAUSED: "Too many rows failed: the workers wait, and go with the servers after a while.",
     Phase.SUSPENDING: "`spec.suspend` is true, and something of the run is still there.",

@@ -9,6 +9,7 @@ from typing import Any
 from draftmill_api import names as api_names
 from draftmill_api.exitcode import ExitCode
 from draftmill_operator.observe.store import RUN_KINDS, Kind, Object, controller
+from draftmill_operator.render.ranks import COMPLETION_INDEX
 from draftmill_operator.render.server import template_hash
 from tests.unit.operator.world.api import ApiServer
 
@@ -25,6 +26,8 @@ class Controllers:
         """Uids of the ended pods that each Job has taken note of."""
         self.refusal: str = ""
         """Why no further server pods may be made, if so."""
+        self._made: dict[str, set[str]] = defaultdict(set)
+        """Uids of the ranks that were made for each Indexed Job."""
 
     def step(self) -> None:
         """Every object once."""
@@ -38,6 +41,9 @@ class Controllers:
         metadata, server = job["metadata"], self._server
         pods = server.owned(Kind.POD, metadata["uid"])
         if "deletionTimestamp" in metadata or _conditions(job):
+            return
+        if job["spec"].get("completionMode") == "Indexed":
+            self._sync_ranks(job, pods)
             return
         counted = self._counted[metadata["uid"]]
         failed: int = (job.get("status") or {}).get("failed", 0)
@@ -58,6 +64,25 @@ class Controllers:
         server.change(Kind.JOB, metadata["name"], status={"failed": failed})
         if all(has_ended(pod) for pod in pods):
             self._make_pod("Job", metadata["name"], metadata["uid"], job["spec"]["template"])
+
+    def _sync_ranks(self, job: Object, pods: list[Object]) -> None:
+        """Make every rank once; one that fails or vanishes ends the Job, and the others go."""
+        metadata, ranks = job["metadata"], job["spec"]["completions"]
+        made = self._made[metadata["uid"]]
+        codes = [exit_code(pod) for pod in pods if has_ended(pod)]
+        if any(code != ExitCode.DONE for code in codes) or made - {pod["metadata"]["uid"] for pod in pods}:
+            is_refused = ExitCode.CONFIGURATION in codes
+            reason = "PodFailurePolicy" if is_refused else "BackoffLimitExceeded"
+            self._conclude(job, len(codes), "Failed", reason)
+            for pod in pods:
+                if not has_ended(pod):
+                    self._server.mark_deleted(Kind.POD, pod["metadata"]["name"], grace=60)
+        elif len(codes) == ranks:
+            self._conclude(job, 0, "SuccessCriteriaMet", "CompletionsReached", succeeded=ranks)
+        for rank in range(len(made), ranks):
+            index = {COMPLETION_INDEX: str(rank)}
+            pod = self._make_pod("Job", metadata["name"], metadata["uid"], job["spec"]["template"], index)
+            made.add(pod["metadata"]["uid"])
 
     def sync_deployment(self, deployment: Object) -> None:
         """Recreate: pods of another template go first, then as many as are asked for are made."""
@@ -115,19 +140,24 @@ class Controllers:
         pods = self._server.all(Kind.POD)
         return [pod for pod in pods if (controller(pod) or {})["uid"].startswith(f"{uid}/")]
 
-    def _conclude(self, job: Object, failed: int, condition: str, reason: str) -> None:
+    def _conclude(
+        self, job: Object, failed: int, condition: str, reason: str, succeeded: int | None = None
+    ) -> None:
         said = {"type": condition, "status": "True", "reason": reason, "message": f"the Job says {reason}"}
-        succeeded = int(condition == "SuccessCriteriaMet")
-        status = {"failed": failed, "succeeded": succeeded, "conditions": [said]}
+        well = int(condition == "SuccessCriteriaMet") if succeeded is None else succeeded
+        status = {"failed": failed, "succeeded": well, "conditions": [said]}
         self._server.change(Kind.JOB, job["metadata"]["name"], status=status)
 
-    def _make_pod(self, kind: str, name: str, uid: str, template: Object) -> None:
+    def _make_pod(
+        self, kind: str, name: str, uid: str, template: Object, annotations: Object | None = None
+    ) -> Object:
         owner = {"kind": kind, "name": name, "uid": uid, "controller": True}
         metadata = template["metadata"] | {
             "name": f"{name}-{next(self._suffixes)}",
+            "annotations": template["metadata"]["annotations"] | (annotations or {}),
             "ownerReferences": [owner],
         }
-        self._server.create(
+        return self._server.create(
             Kind.POD, {"metadata": metadata, "spec": template["spec"], "status": {"phase": "Pending"}}
         )
 

@@ -23,6 +23,7 @@ from tests.support.extractruns import (
 from tests.support.played import counts, finish_message, plan_message, refusal_message, worker_message
 from tests.unit.operator.world.api import ApiServer
 from tests.unit.operator.world.controllers import has_ended, role
+from tests.unit.operator.world.ranks import Training, is_training
 
 ROWS: Final = 12
 NODES: Final = ("node-1", "node-2")
@@ -55,6 +56,7 @@ class Kubelet:
     """Of worker pods that have been started, by the pod's uid."""
     states: set[int] = field(default_factory=set)
     """Rows whose hidden states are on disk."""
+    training: Training = field(default_factory=Training)
     mounted: dict[str, str] = field(default_factory=dict)
     """Text of the job config in the pods of each run, by its uid; it outlives its ConfigMap."""
 
@@ -79,7 +81,12 @@ class Kubelet:
         if not is_running(pod):
             return
         text = message if isinstance(message, str) else json.dumps(message.to_json())
-        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "message": text}
+        terminated = {
+            "exitCode": code,
+            "reason": "Completed" if code == 0 else "Error",
+            "message": text,
+            "finishedAt": self.server.time(),
+        }
         if role(pod) == Role.SERVER and "deletionTimestamp" not in pod["metadata"]:
             waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
             status = _container(pod, waiting) | {"lastState": {"terminated": terminated}, "restartCount": 3}
@@ -137,6 +144,8 @@ class Kubelet:
         if container is None or not is_running(pod):
             return None
         share = self._share(container)
+        if is_training(pod):
+            return self.training.answer(pod, self)
         if is_extracting(pod):
             return self._answer_of_extractor(container)
         done = len(share & self.rows)
@@ -164,6 +173,9 @@ class Kubelet:
         )
 
     def _work(self, pod: Object) -> None:
+        if is_training(pod):
+            self.training.work(pod, self)
+            return
         if is_extracting(pod):
             self._extract(pod)
             return
@@ -227,6 +239,8 @@ class Kubelet:
             self.server.remove(Kind.POD, pod["metadata"]["name"])
         elif container is None:
             self.end(pod, 143)
+        elif is_training(pod):
+            self.training.stop(pod, self)
         else:
             share = self._share(container)
             done = share <= self.rows

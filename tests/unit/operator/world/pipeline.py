@@ -1,4 +1,4 @@
-"""Several runs in one world: a SynthRun and the ExtractRun that waits for it, and one operator for both."""
+"""Several runs in one world, of which each waits for the one before it, and one operator for all."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.observe.ownership import run_of_worker
+from draftmill_operator.observe.pods import rank_of
 from draftmill_operator.observe.store import CHILD_KINDS, RUN_KINDS, Kind, Object, Store, run_uid
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import RetryLater
 from draftmill_operator.reconcile import Clock, Reconciler
-from draftmill_operator.run import EXTRACTRUN, SYNTHRUN, Role, RunKey
+from draftmill_operator.run import DRAFTERTRAIN, EXTRACTRUN, SYNTHRUN, Role, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.watch import Intake
 from tests.support.synthruns import Manifest
@@ -24,6 +25,7 @@ from tests.unit.operator.world.process import done
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SYNTH = RunKey(SYNTHRUN, NAMESPACE, "k25-10k")
 EXTRACT = RunKey(EXTRACTRUN, NAMESPACE, "k25-10k")
+TRAIN = RunKey(DRAFTERTRAIN, NAMESPACE, "k25-10k")
 _MOST_ROUNDS = 30
 
 
@@ -108,9 +110,8 @@ class Pipeline:
             if reached():
                 return
             self.go_on()
-        raise AssertionError(
-            f"not reached: {[raw.get('status') for raw in self.server.all(Kind.EXTRACT_RUN)]}"
-        )
+        statuses = [raw.get("status") for kind in RUN_KINDS for raw in self.server.all(kind)]
+        raise AssertionError(f"not reached: {statuses}")
 
     def until_phase(self, key: RunKey, phase: str) -> None:
         """All goes well until a run is in a phase."""
@@ -166,8 +167,12 @@ class Pipeline:
         for raw in self._store.all(Kind.POD):
             key = run_of_worker(self._store, raw)
             pod = self.server.objects[Kind.POD].get(raw["metadata"]["name"])
-            if key is None or pod is None or role(raw) != Role.WORKER or not is_running(raw):
+            if key is None or pod is None or not _is_asked(raw):
                 continue
             answer = self.kubelet.answer(pod)
             if answer is not None and self._poller.answers.take(run_uid(raw), raw["metadata"]["uid"], answer):
                 self._called.add(key)
+
+
+def _is_asked(pod: Object) -> bool:
+    return role(pod) == Role.WORKER and rank_of(pod) == 0 and is_running(pod)

@@ -1,0 +1,130 @@
+"""What may be changed in a DrafterTrain, asked of the API server field by field; and how it is listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from kubernetes import client
+
+from draftmill_api.v1alpha1.mutability import DRAFTER_TRAIN, Change, Field
+from draftmill_dev.cluster import ControlPlane
+from tests.api.test_crd_changes import ENDED, STARTED, merged
+from tests.api.test_crd_schema import kubectl
+from tests.support import kube
+from tests.support.draftertrains import smallest_drafter_train, train_progress
+from tests.support.synthruns import Manifest
+
+pytestmark = pytest.mark.api
+
+ADDRESS: Final = ("draftmill.dev", "v1alpha1", "default", "draftertrains")
+NAME: Final = "changing-dt"
+CLAIM: Final = {"persistentVolumeClaim": {"claimName": "other"}}
+CHANGES: Final[Manifest] = {
+    "from": {"extractRun": {"name": "other"}},
+    "target": {"name": "other", "path": "other"},
+    "storage": {"models": CLAIM, "data": CLAIM},
+    "init": {"init": {"path": "eagle3"}, "scratch": None},
+    "scratch": {"draftVocabSize": 16000},
+    "training.epochs": 9,
+    "training.learningRate": "3e-5",
+    "training.schedule": "Linear",
+    "training.warmupSteps": 9,
+    "training.tttLength": 5,
+    "training.tttDecay": "0.9",
+    "training.tokensPerBatch": 8192,
+    "training.maxRowTokens": 4096,
+    "training.gradientClip": "1",
+    "training.precision": "Float32",
+    "training.seed": 1,
+    "training.l2ToInit": "1e-6",
+    "training.noiseStd": "0.05",
+    "training.pod": {"priorityClassName": "low"},
+    "nodes": 2,
+    "gpusPerNode": 4,
+    "gpuProducts": ["NVIDIA-B200"],
+    "sharedMemory": "8Gi",
+    "extraResources": {"rdma/ib": "4"},
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "other"}],
+    "checkpoint": {"everySteps": 9},
+    "heldOutPercent": 9,
+    "export": {"layerIds": {"sglang": [1, 14, 26]}},
+    "output": {"path": "elsewhere"},
+    "suspend": True,
+    "activeDeadline": "1h",
+    "pendingDeadline": "1h",
+    "backoffLimit": 1,
+    "ttlAfterFinished": "24h",
+    "restart": "2",
+    "resumeToken": "2",
+}
+"""A change of each entry."""
+
+
+class Runs:
+    """One run that is changed."""
+
+    def __init__(self, objects: Any) -> None:
+        self.objects = objects
+
+    def create(self, status: Manifest) -> None:
+        self.objects.create_namespaced_custom_object(*ADDRESS, smallest_drafter_train(NAME))
+        if status:
+            self.objects.patch_namespaced_custom_object_status(*ADDRESS, NAME, {"status": status})
+
+    def change(self, field: Field) -> None:
+        """Try a change of an entry."""
+        run = self.objects.get_namespaced_custom_object(*ADDRESS, NAME)
+        parent, _, name = field.path.rpartition(".")
+        value = CHANGES[field.path]
+        change = value if field.path == "init" else {name: value}
+        run["spec"] = merged(run["spec"], {parent: change} if parent else change)
+        self.objects.replace_namespaced_custom_object(*ADDRESS, NAME, run, dry_run="All")
+
+
+@pytest.fixture(params=[{}, STARTED, ENDED], ids=["before the start", "active", "after the end"])
+def runs(request: pytest.FixtureRequest, control_plane: ControlPlane, crds: None) -> Iterator[Runs]:
+    there = Runs(kube.connect(control_plane.kubeconfig, "default").objects)
+    there.create(request.param)
+    yield there
+    there.objects.delete_namespaced_custom_object(*ADDRESS, NAME)
+
+
+def test_every_entry_of_the_table_is_tried() -> None:
+    assert CHANGES.keys() == {field.path for field in DRAFTER_TRAIN}
+
+
+def test_only_while_active_a_refused_field_does_not_change(
+    runs: Runs, request: pytest.FixtureRequest
+) -> None:
+    active = request.node.callspec.params["runs"] == STARTED
+    for field in DRAFTER_TRAIN:
+        if not (active and field.change is Change.REFUSED):
+            runs.change(field)
+            continue
+        with pytest.raises(client.ApiException) as refused:
+            runs.change(field)
+        assert f"spec.{field.path} cannot be changed while the run is active" in str(refused.value.body)
+
+
+def test_kubectl_get_shows_how_far_a_training_is(control_plane: ControlPlane, crds: None) -> None:
+    objects = kube.connect(control_plane.kubeconfig, "default").objects
+    objects.create_namespaced_custom_object(*ADDRESS, smallest_drafter_train("shown-dt"))
+    progress = train_progress(120, 2450).to_json() | {"tokensPerSecond": 5200, "eta": "12m"}
+    status = {"phase": "Running", "progress": progress}
+    objects.patch_namespaced_custom_object_status(*ADDRESS, "shown-dt", {"status": status})
+    header, line = kubectl(control_plane, "get", "dt", "shown-dt").splitlines()
+    assert header.split() == [
+        "NAME",
+        "PHASE",
+        "EPOCH",
+        "STEP",
+        "LOSS",
+        "ACC-LEN",
+        "TOK/S",
+        "ETA",
+        "AGE",
+    ]
+    assert line.split()[1:-1] == ["Running", "1", "120", "2.31", "1.9", "5200", "12m"]
+    objects.delete_namespaced_custom_object(*ADDRESS, "shown-dt")
