@@ -65,6 +65,7 @@ def test_a_digest_goes_before_a_tag(helm: Helm) -> None:
 def test_crds_outlive_the_release(helm: Helm) -> None:
     crds = [each for each in helm.template() if each["kind"] == "CustomResourceDefinition"]
     assert [crd["metadata"]["name"] for crd in crds] == [
+        "draftertrains.draftmill.dev",
         "extractruns.draftmill.dev",
         "synthruns.draftmill.dev",
     ]
@@ -100,13 +101,21 @@ def test_with_namespaces_the_operator_has_no_right_beyond_them(helm: Helm) -> No
 
 
 def test_with_namespaces_job_pods_are_closed_to_all_but_the_operator(helm: Helm) -> None:
-    policies = [manifest for manifest in helm.template(EVERYTHING) if manifest["kind"] == "NetworkPolicy"]
-    jobs = [policy for policy in policies if policy["metadata"]["namespace"] != NAMESPACE]
+    jobs = policies_of_teams(helm, "-jobs")
     assert {policy["metadata"]["namespace"] for policy in jobs} == {"team-a", "team-b"}
     for policy in jobs:
         (ingress,) = policy["spec"]["ingress"]
         assert ingress["ports"] == [{"protocol": "TCP", "port": 9090}]
         assert ingress["from"][1:] == EVERYTHING["networkPolicy"]["metricsFrom"]
+
+
+def test_with_namespaces_ranks_of_a_training_reach_each_other_on_every_port(helm: Helm) -> None:
+    ranks = {"matchLabels": {"draftmill.dev/kind": "draftertrain", "draftmill.dev/role": "worker"}}
+    policies = policies_of_teams(helm, "-ranks")
+    assert {policy["metadata"]["namespace"] for policy in policies} == {"team-a", "team-b"}
+    for policy in policies:
+        assert policy["spec"]["podSelector"] == ranks
+        assert policy["spec"]["ingress"] == [{"from": [{"podSelector": ranks}]}]
 
 
 def test_network_policies_can_be_left_out(helm: Helm) -> None:
@@ -134,6 +143,16 @@ def test_names_come_from_the_release(release: str, deployment: str, helm: Helm) 
     manifests = helm.template(release=release)
     assert one(manifests, "Deployment")["metadata"]["name"] == deployment
     assert len(deployment) <= 63
+
+
+def policies_of_teams(helm: Helm, suffix: str) -> list[Manifest]:
+    policies = [manifest for manifest in helm.template(EVERYTHING) if manifest["kind"] == "NetworkPolicy"]
+    names = [(policy["metadata"]["namespace"], policy["metadata"]["name"]) for policy in policies]
+    return [
+        policy
+        for policy, (namespace, name) in zip(policies, names, strict=True)
+        if namespace != NAMESPACE and name.endswith(suffix)
+    ]
 
 
 def template_of(manifests: list[Manifest]) -> Manifest:

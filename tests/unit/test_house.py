@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from draftmill_api.v1alpha1 import SynthRun
+from draftmill_api.v1alpha1.draftertrain import DrafterTrain
 from draftmill_api.v1alpha1.extractrun import ExtractRun
 
 ROOT = Path(__file__).parents[2]
@@ -105,6 +106,20 @@ def test_an_example_of_an_extract_run_takes_the_output_of_another_example(file: 
 
     earlier = run.spec.from_.synth_run
     names = [yaml.safe_load(each.read_text())["metadata"]["name"] for each in file.parent.glob("synthrun-*")]
+    assert earlier is not None
+    assert earlier.name in names
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples").glob("draftertrain-*.yaml")), ids=lambda file: file.name
+)
+def test_an_example_of_a_training_takes_the_output_of_another_example(file: Path) -> None:
+    run = DrafterTrain.model_validate(yaml.safe_load(file.read_text()))
+
+    earlier = run.spec.from_.extract_run
+    names = [
+        yaml.safe_load(each.read_text())["metadata"]["name"] for each in file.parent.glob("extractrun-*")
+    ]
     assert earlier is not None
     assert earlier.name in names
 

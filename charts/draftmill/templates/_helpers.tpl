@@ -51,15 +51,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* What the operator may do with runs and their children. */}}
 {{- define "draftmill.rules" -}}
 - apiGroups: [draftmill.dev]
-  resources: [synthruns, extractruns]
+  resources: [synthruns, extractruns, draftertrains]
   # Runs with ttlAfterFinished are deleted in the end.
   verbs: [get, list, watch, delete]
 - apiGroups: [draftmill.dev]
-  resources: [synthruns/status, extractruns/status]
+  resources: [synthruns/status, extractruns/status, draftertrains/status]
   verbs: [patch]
 # Where the plugin OwnerReferencesPermissionEnforcement is on, children that block their run's deletion need this.
 - apiGroups: [draftmill.dev]
-  resources: [synthruns/finalizers, extractruns/finalizers]
+  resources: [synthruns/finalizers, extractruns/finalizers, draftertrains/finalizers]
   verbs: [update]
 - apiGroups: [batch]
   resources: [jobs]
