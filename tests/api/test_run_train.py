@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from draftmill_operator.render.ranks import COMPLETION_INDEX
+from draftmill_api import names
 from tests.api.operator_bed import Bed
 from tests.api.test_run_extract import complete, condition
 from tests.api.test_run_extract import create as create_extract_run
@@ -40,7 +40,7 @@ def create(bed: Bed, name: str, **spec: Any) -> Player:
 
 
 def rank_of(pod: Any) -> int:
-    return int(pod.metadata.annotations[COMPLETION_INDEX])
+    return int(pod.metadata.annotations[names.ANNOTATION_RANK])
 
 
 def ranks(run: Player, count: int = 2, attempt: int = 1) -> list[Any]:

@@ -26,6 +26,8 @@ ANNOTATION_TEMPLATE_HASH: Final = f"{GROUP}/template-hash"
 """On server pods: hash of the pod template that they were made from."""
 ANNOTATION_WORKERS_HASH: Final = f"{GROUP}/workers-hash"
 """On worker Jobs: hash of what all workers of that time were started with."""
+ANNOTATION_RANK: Final = "batch.kubernetes.io/job-completion-index"
+"""Kubernetes' own: a pod's number among those of a Job that work as one."""
 ANNOTATION_APPLIED_HASH: Final = f"{GROUP}/applied-hash"
 """On children: hash of the manifest that the operator applied last."""
 

@@ -165,14 +165,17 @@ class Cluster:
     def newest_pod(self, run: AnyRun, role: str) -> str | None:
         """Name of the youngest pod that plays a role in a run; None without one.
 
-        Where servers do not stand apart, a server is part of a worker's pod.
+        Where servers do not stand apart, a server is part of a worker's pod. Of ranks it is the first.
         """
         if role == "server" and run.kind == "ExtractRun":
             role = "worker"
         selector = f"{names.LABEL_RUN_UID}={run.metadata['uid']},{names.LABEL_ROLE}={role}"
         with _in_sentences(run.metadata["name"], self.namespace):
             pods = self._core().list_namespaced_pod(self.namespace, label_selector=selector).items
-        newest = max(pods, key=lambda pod: pod.metadata.creation_timestamp, default=None)
+        first = [
+            pod for pod in pods if (pod.metadata.annotations or {}).get(names.ANNOTATION_RANK, "0") == "0"
+        ]
+        newest = max(first, key=lambda pod: pod.metadata.creation_timestamp, default=None)
         return None if newest is None else str(newest.metadata.name)
 
     def log(self, pod: str, role: str, *, follow: bool, tail: int | None) -> Iterator[str]:

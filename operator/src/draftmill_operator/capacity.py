@@ -1,4 +1,4 @@
-"""Why no node has room for a server, in plain words beside the scheduler's. Pure."""
+"""Why no node has room for a pod with GPUs, in plain words beside the scheduler's. Pure."""
 
 from __future__ import annotations
 
@@ -6,38 +6,37 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from draftmill_api.v1alpha1.shared import Server
-from draftmill_operator.render.hardware import GPU
+from draftmill_operator.render.hardware import GPU, Hardware
 
 PRODUCT: Final = "nvidia.com/gpu.product"
 _ENDED: Final = {"Succeeded", "Failed"}
 _Object = dict[str, Any]
 
 
-def room_for(server: Server, nodes: Iterable[_Object], pods: Iterable[_Object]) -> str:
+def room_for(wanted: Hardware, nodes: Iterable[_Object], pods: Iterable[_Object]) -> str:
     """How many nodes are of the right kind, and how many of them have enough free GPUs: one sentence.
 
     `pods` are those of the whole cluster; what they ask for is not free.
     """
-    matching = [node for node in nodes if _matches(node, server)]
+    matching = [node for node in nodes if _matches(node, wanted)]
     taken = _taken(pods)
     if not matching:
-        return "no node matches gpuProducts" if server.gpu_products else "no node has GPUs"
+        return "no node matches gpuProducts" if wanted.gpu_products else "no node has GPUs"
     free = [_gpus(node) - taken[node["metadata"]["name"]] for node in matching]
-    fitting = sum(count >= server.gpus for count in free)
-    kind = "match gpuProducts" if server.gpu_products else "have GPUs"
+    fitting = sum(count >= wanted.gpus for count in free)
+    kind = "match gpuProducts" if wanted.gpu_products else "have GPUs"
     found = f"{len(matching)} {'node' if len(matching) == 1 else 'nodes'} {kind}"
     if len(matching) == 1:
         found = found.replace("match ", "matches ").replace("have ", "has ")
     most = f", the most on one is {max(free)}" if free and not fitting else ""
-    return f"{found}, {fitting} {'has' if fitting == 1 else 'have'} {server.gpus} free{most}"
+    return f"{found}, {fitting} {'has' if fitting == 1 else 'have'} {wanted.gpus} free{most}"
 
 
-def _matches(node: _Object, server: Server) -> bool:
+def _matches(node: _Object, wanted: Hardware) -> bool:
     if not _gpus(node):
         return False
     labels = node["metadata"].get("labels") or {}
-    return not server.gpu_products or labels.get(PRODUCT) in server.gpu_products
+    return not wanted.gpu_products or labels.get(PRODUCT) in wanted.gpu_products
 
 
 def _gpus(node: _Object) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from draftmill_api.v1alpha1.shared import Server
 from draftmill_operator.capacity import room_for
 from draftmill_operator.kinds.base import Serving
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.observe.types import JobState, Observed, ObservedJob, ObservedPod, Problem
+from draftmill_operator.render.hardware import Hardware
 
 JOB_PATIENCE: Final = timedelta(seconds=5)
 """Longest time from a Job to its pod without asking why."""
@@ -50,14 +50,17 @@ class Detective:
         self._answers: dict[str, tuple[datetime, Any]] = {}
 
     async def explain(
-        self, namespace: str, seen: Observed, serving: Serving, now: datetime
+        self, namespace: str, seen: Observed, serving: Serving, hardware: Hardware | None, now: datetime
     ) -> tuple[dict[str, Problem], float | None]:
-        """What is wrong with each object that does not say it itself, by uid; and when to look again."""
+        """What is wrong with each object that does not say it itself, by uid; and when to look again.
+
+        `hardware` is what pods ask for that need GPUs: the servers, or the workers where none stands apart.
+        """
         silent = list(silent_objects(seen))
         leaving = [pod for pod in seen.live_pods if pod.node and pod.deleting]
         lost = [pod for pod in seen.live_pods if _may_be_lost(pod, now)]
-        server = serving.started
-        unplaced = [pod for pod in _with_server(seen, serving) if _is_unplaced(pod)]
+        computing = _computing(seen, serving) if hardware is not None else ()
+        unplaced = [pod for pod in computing if _is_unplaced(pod)]
         findings: dict[str, Problem] = {}
         for item in silent:
             if item.is_due(now):
@@ -68,8 +71,8 @@ class Detective:
             words = await self._node_words(pod.node, now)
             if words:
                 findings[pod.uid] = Problem(NODE_LOST, f"node {pod.node} of pod {pod.name} is lost: {words}")
-        if unplaced and server is not None and server.gpus:
-            room = await self._room(server, now)
+        if unplaced and hardware is not None and hardware.gpus:
+            room = await self._room(hardware, now)
             for pod in unplaced if room else ():
                 said = pod.problem.message if pod.problem is not None else ""
                 findings[pod.uid] = Problem(UNSCHEDULABLE, f"{said} ({room})")
@@ -90,12 +93,12 @@ class Detective:
 
         return await self._asked(f"node {name}", ask, now) or ""
 
-    async def _room(self, server: Server, now: datetime) -> str | None:
+    async def _room(self, hardware: Hardware, now: datetime) -> str | None:
         async def ask() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
             return await self._kube.nodes(), await self._kube.placed_pods()
 
         cluster = await self._asked("cluster", ask, now)
-        return room_for(server, *cluster) if cluster is not None else None
+        return room_for(hardware, *cluster) if cluster is not None else None
 
     async def _asked(self, key: str, ask: Callable[[], Awaitable[T]], now: datetime) -> T | None:
         """An answer that is young enough; None where the operator has no right to it."""
@@ -114,11 +117,11 @@ class Detective:
         return answer
 
 
-def _with_server(seen: Observed, serving: Serving) -> tuple[ObservedPod, ...]:
-    """Pods that ask for a server's GPUs."""
-    if serving.beside is not None:
-        return tuple(pod for job in seen.workers for pod in job.live_pods)
-    return seen.servers.pods if serving.apart is not None else ()
+def _computing(seen: Observed, serving: Serving) -> tuple[ObservedPod, ...]:
+    """Pods that ask for GPUs."""
+    if serving.apart is not None:
+        return seen.servers.pods
+    return tuple(pod for job in seen.workers for pod in job.live_pods)
 
 
 def silent_objects(seen: Observed) -> Iterator[Silent]:

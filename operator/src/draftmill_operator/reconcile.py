@@ -173,7 +173,8 @@ class Reconciler:
         if run.status.completion_time is None and await self._latecomers.fetch(run.identity, seen):
             seen = observe(run.identity, self._store, self._poller.answers, {})
         serving = kind.serving(run.spec)
-        findings, look_again = await self._detective.explain(run.key.namespace, seen, serving, now)
+        hardware = kind.hardware(run.spec)
+        findings, look_again = await self._detective.explain(run.key.namespace, seen, serving, hardware, now)
         if findings:
             seen = observe(run.identity, self._store, self._poller.answers, findings)
         upstream = kind.upstream(run)

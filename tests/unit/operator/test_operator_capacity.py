@@ -6,12 +6,13 @@ import pytest
 
 from draftmill_api.v1alpha1.shared import Server
 from draftmill_operator.capacity import room_for
+from draftmill_operator.render.hardware import Hardware
 
 BLACKWELL = "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"
 
 
-def server(**fields: Any) -> Server:
-    return Server.model_validate({"engine": "SGLang", "image": "i", "gpus": 8, **fields})
+def server(**fields: Any) -> Hardware:
+    return Hardware.of(Server.model_validate({"engine": "SGLang", "image": "i", "gpus": 8, **fields}))
 
 
 def node(name: str, gpus: int, product: str = BLACKWELL) -> dict[str, Any]:
@@ -52,7 +53,7 @@ NODES = [node("a", 8), node("b", 8), node("c", 8, "NVIDIA-B200"), node("d", 0)]
         (server(), [pod("c", 0, first=1)], "3 nodes have GPUs, 2 have 8 free"),
     ],
 )
-def test_what_is_said_of_the_nodes(wanted: Server, pods: list[dict[str, Any]], said: str) -> None:
+def test_what_is_said_of_the_nodes(wanted: Hardware, pods: list[dict[str, Any]], said: str) -> None:
     assert room_for(wanted, NODES, pods) == said
 
 

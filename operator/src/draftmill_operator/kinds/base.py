@@ -18,6 +18,7 @@ from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.shared import Endpoint, Engine, Server, Storage
 from draftmill_api.v1alpha1.status import Failure, Output
 from draftmill_api.v1alpha1.upstream import RunInput
+from draftmill_operator.render.hardware import Hardware
 from draftmill_operator.render.workload import Workload
 from draftmill_operator.run import (
     SPEC_NOT_UNDERSTOOD,
@@ -167,6 +168,11 @@ class RunKind(ABC, Generic[SpecT, StatusT]):
     @abstractmethod
     def serving(self, spec: SpecT) -> Serving:
         """Which servers the workers ask."""
+
+    def hardware(self, spec: SpecT) -> Hardware | None:
+        """What those of its pods ask for that may need GPUs: its servers, unless it says otherwise."""
+        server = self.serving(spec).started
+        return Hardware.of(server) if server is not None else None
 
     @abstractmethod
     def storage(self, run: Run[SpecT, StatusT]) -> Storage:

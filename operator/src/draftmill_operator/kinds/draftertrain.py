@@ -72,6 +72,10 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
         del spec
         return Serving()
 
+    def hardware(self, spec: DrafterTrainSpec) -> Hardware:
+        """Of each rank."""
+        return Hardware.of(spec)
+
     def storage(self, run: ThisRun) -> Storage:
         """Its own, or that of the run it takes its input from."""
         bound = run.status.input
@@ -92,7 +96,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
             workers_hash=self.workers_hash(spec),
             pod=spec.training.pod,
             input=self._input_volume(run),
-            ranks=Ranks(spec.nodes, Hardware.of(spec)),
+            ranks=Ranks(spec.nodes, self.hardware(spec)),
             grace_seconds=_GRACE_SECONDS,
         )
 

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from draftmill_api import names as api_names
 from draftmill_api.progress import TerminationMessage
 from draftmill_operator.observe.types import ObservedPod, Problem, Termination
-from draftmill_operator.render.ranks import COMPLETION_INDEX
 
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
@@ -63,7 +62,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
 
 def rank_of(raw: dict[str, Any]) -> int:
     """The pod's number among those that work as one; 0 where it works alone."""
-    return int((raw["metadata"].get("annotations") or {}).get(COMPLETION_INDEX, "0"))
+    return int((raw["metadata"].get("annotations") or {}).get(api_names.ANNOTATION_RANK, "0"))
 
 
 def parse_time(text: str) -> datetime:

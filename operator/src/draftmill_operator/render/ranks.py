@@ -17,8 +17,6 @@ from draftmill_operator.render.names import child_name
 from draftmill_operator.render.workload import Ranks
 from draftmill_operator.run import Role, RunIdentity
 
-COMPLETION_INDEX: Final = "batch.kubernetes.io/job-completion-index"
-"""Annotation with a pod's number among those of its Job."""
 RENDEZVOUS_PORT: Final = 29500
 _PLACING: Final = (
     "node_selector",
@@ -102,7 +100,7 @@ def ranks_environment(run: RunIdentity, ranks: Ranks, job_name: str) -> list[Man
         {"name": "PET_NPROC_PER_NODE", "value": str(ranks.processes)},
         {
             "name": "PET_NODE_RANK",
-            "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}},
+            "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{api_names.ANNOTATION_RANK}']"}},
         },
         {"name": "PET_MASTER_ADDR", "value": f"{job_name}-0.{service_name(run)}"},
         {"name": "PET_MASTER_PORT", "value": str(RENDEZVOUS_PORT)},

@@ -9,7 +9,6 @@ from typing import Any
 from draftmill_api import names as api_names
 from draftmill_api.exitcode import ExitCode
 from draftmill_operator.observe.store import RUN_KINDS, Kind, Object, controller
-from draftmill_operator.render.ranks import COMPLETION_INDEX
 from draftmill_operator.render.server import template_hash
 from tests.unit.operator.world.api import ApiServer
 
@@ -80,7 +79,7 @@ class Controllers:
         elif len(codes) == ranks:
             self._conclude(job, 0, "SuccessCriteriaMet", "CompletionsReached", succeeded=ranks)
         for rank in range(len(made), ranks):
-            index = {COMPLETION_INDEX: str(rank)}
+            index = {api_names.ANNOTATION_RANK: str(rank)}
             pod = self._make_pod("Job", metadata["name"], metadata["uid"], job["spec"]["template"], index)
             made.add(pod["metadata"]["uid"])
 
