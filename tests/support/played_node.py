@@ -14,7 +14,7 @@ from kubernetes import client
 
 from draftmill_api import names
 from draftmill_operator.capacity import PRODUCT
-from draftmill_operator.render.server import GPU
+from draftmill_operator.render.hardware import GPU
 from tests.support.kube import Kube
 from tests.support.waiting import until
 
