@@ -10,6 +10,7 @@ from draftmill_api import names
 from tests.api.operator_bed import Bed
 from tests.api.test_run_extract import complete, condition
 from tests.api.test_run_extract import create as create_extract_run
+from tests.api.test_run_nodes import unplaced
 from tests.support.draftertrains import (
     smallest_drafter_train,
     train_finish_message,
@@ -23,10 +24,13 @@ from tests.support.extractruns import (
     extract_worker_message,
 )
 from tests.support.played import Player, progress_server, refusal_message
+from tests.support.played_node import played_node
 from tests.support.synthruns import smallest_synth_run
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.api
+
+H200 = "NVIDIA-H200"
 
 
 def create(bed: Bed, name: str, **spec: Any) -> Player:
@@ -126,6 +130,18 @@ def test_one_dead_rank_is_a_new_attempt_for_all(bed: Bed) -> None:
         run.end_pod(pod, message=trainer_message(2450, 2450))
     run.end("finish", message=train_finish_message(2450))
     run.kube.wait_phase("lost-dt", "Succeeded", within=60)
+
+
+def test_of_a_rank_that_no_node_has_room_for_it_is_said_which_nodes_would_fit(bed: Bed) -> None:
+    words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    with played_node(bed.kube, "small-node", gpus=4, product=H200):
+        run = create(bed, "crowded-dt", gpuProducts=[H200])
+        run.end("plan", message=train_plan_message(2450))
+        pods = ranks(run)
+        run.make_pod_ready(pods[0])
+        run.set_status(pods[1], conditions=[unplaced(words)])
+        told = f"{words} (1 node matches gpuProducts, 0 have 8 free, the most on one is 4)"
+        run.kube.wait("crowded-dt", lambda s: s.get("message") == told, within=30)
 
 
 def test_a_rank_that_refuses_is_final(bed: Bed) -> None:
