@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 
 import pytest
@@ -88,9 +89,8 @@ def test_a_drafter_is_reported_with_its_folders_and_what_its_figure_is_called() 
     }
     manifest = smallest_drafter_train("k25") | {"status": {"phase": "Succeeded", "output": drafter}}
     manifest["metadata"] |= {"namespace": "team"}
-    screen = Console(width=200, record=True, quiet=True)
-    with screen.capture():
-        screen.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
+    screen = Console(width=200, file=io.StringIO(), record=True)
+    screen.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
     text = screen.export_text()
     assert "drafters/k25/drafter, teacher agreement 2.1" in text
     assert "acceptance length" not in text

@@ -101,7 +101,7 @@ def _job(
         worker=_number(raw, api_names.LABEL_WORKER),
         workers_hash=(metadata.get("annotations") or {}).get(api_names.ANNOTATION_WORKERS_HASH, ""),
         succeeded_pods=status.get("succeeded", 0),
-        together=raw["spec"].get("completionMode") == "Indexed",
+        together=raw.get("spec", {}).get("completionMode") == "Indexed",
     )
 
 

@@ -46,7 +46,10 @@ class Training:
                 self._step(pod, kubelet)
 
     def stop(self, pod: Object, kubelet: Kubelet) -> None:
-        """SIGTERM came."""
+        """SIGTERM came: ranks agree to save, which they cannot once one of them is lost."""
+        if not self._all_run(_ranks(pod, kubelet), kubelet):
+            kubelet.end(pod, ExitCode.FAILED, "connection reset by another rank")
+            return
         self.saved = max(self.saved, self.step)
         kubelet.end(pod, ExitCode.INTERRUPTED, trainer_message(self.step, STEPS))
 
@@ -70,7 +73,8 @@ class Training:
             self.saved = self.step - self.step % _SAVED_EVERY
 
     def _all_run(self, ranks: list[Object], kubelet: Kubelet) -> bool:
-        states = [kubelet.containers.get(each["metadata"]["uid"]) for each in ranks]
+        running = [each["metadata"]["uid"] for each in ranks if not has_ended(each)]
+        states = [kubelet.containers.get(uid) for uid in running]
         at_work = [each for each in states if each is not None and each.state is WorkerState.RUNNING]
         return len(at_work) == nodes_of(ranks[0])
 
