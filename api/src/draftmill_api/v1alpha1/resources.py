@@ -125,9 +125,7 @@ DRAFTER_TRAIN: Final = Resource(
             ColumnType.TEXT,
             "Simulated acceptance length on held-out rows answered at temperature 0.",
         ),
-        Column(
-            "TOK/S", ".status.progress.tokensPerSecond", ColumnType.INTEGER, "Tokens trained on a second."
-        ),
+        Column("TOK/S", ".status.progress.tokensPerSecond", ColumnType.INTEGER, "Tokens per second."),
         Column("ETA", ".status.progress.eta", ColumnType.TEXT, "Time to the end."),
         Column("AGE", ".metadata.creationTimestamp", ColumnType.AGE, "Time since the run was created."),
         Column("STEPS", ".status.progress.total", ColumnType.INTEGER, "Optimiser steps in all.", wide=True),
