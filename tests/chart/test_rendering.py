@@ -19,6 +19,7 @@ EVERYTHING: Manifest = {
             "tolerations": [{"key": "dedicated", "operator": "Exists"}],
         },
         "job": {"nodeSelector": {"pool": "cpu"}, "resources": {"limits": {"memory": "8Gi"}}},
+        "trainer": {"schedulerName": "gang"},
     },
     "hostPathPrefixes": ["/mnt/models"],
     "watchNamespaces": ["team-a", "team-b"],
