@@ -1,16 +1,25 @@
-"""The node that end-to-end tests run on: a cluster of their own, beside whatever a person runs here."""
+"""The node that end-to-end tests run on: a cluster of their own, beside whatever a person runs here.
+
+On it is Draftmill, for those who ask for a bed, as `make demo` would install it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from draftmill_dev import binaries, cache, cluster, oci
+from draftmill_dev import binaries, cache, cluster, environment, images, model, oci, release, volumes
 from draftmill_dev.cluster import Cluster
+from draftmill_dev.kubectl import Kubectl
+from tests.support import kube
+from tests.support.bed import Bed
 
 NAME = "draftmill-test"
+NAMESPACE = "draftmill-runs"
+"""Where the tests' runs are."""
 KUBE_IMAGE = "draftmill.dev/kube:test"
 TURN = pytest.StashKey[contextlib.ExitStack]()
 
@@ -21,6 +30,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     if any(item.get_closest_marker("e2e") for item in session.items):
         binaries.everything()
+    if any("bed" in getattr(item, "fixturenames", ()) for item in session.items):
+        environment.build()
+        model.build()
+        for name in images.NAMES:
+            images.build(name)
     if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
         turn = session.config.stash[TURN] = contextlib.ExitStack()
         turn.enter_context(cache.lock(f"cluster-{NAME}"))
@@ -44,3 +58,39 @@ def kube_image(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> st
     oci.write_binary_image(archive, KUBE_IMAGE, cluster.programs.kube)
     cluster.import_image(archive)
     return KUBE_IMAGE
+
+
+@pytest.fixture(scope="session")
+def bed(cluster: Cluster) -> Bed:
+    """Draftmill, installed by its chart, and a namespace with volumes."""
+    built = {name: images.build(name) for name in images.NAMES}
+    for image in built.values():
+        images.load(cluster, image)
+    kubectl = Kubectl(cluster.programs.kubectl, cluster.programs.helm, cluster.kubeconfig, NAMESPACE)
+    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+    folders = volumes.lay_out(cluster.volumes, model.build(), environment.build())
+    volumes.create_claims(kubectl, folders)
+    values = {
+        "images": release.local_images(built[images.OPERATOR], built[images.JOBS]),
+        "podDefaults": {"server": release.mounted_environment()},
+        "hostPathPrefixes": ["/srv/allowed"],
+    }
+    release.install(kubectl, values)
+    return Bed(
+        kube=kube.connect(cluster.kubeconfig, NAMESPACE, cluster.cgroup),
+        system=kube.connect(cluster.kubeconfig, release.NAMESPACE, cluster.cgroup),
+        data=cluster.volumes / volumes.DATA,
+        server_image=built[images.SERVER].reference,
+        audit_log=cluster.audit_log,
+        upgrade=lambda more: release.install(kubectl, merged(values, more)),
+    )
+
+
+def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Helm values with others over them."""
+    both = {
+        name: merged(values[name], more[name])
+        for name in values.keys() & more.keys()
+        if isinstance(more[name], dict)
+    }
+    return values | more | both

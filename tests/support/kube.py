@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -137,11 +138,20 @@ class Kube:
             for item in listed(self.namespace, **selector).items
         ]
 
-    def processes(self, pod: Any) -> list[int]:
-        """Process ids, as this machine counts them, of a pod's running containers."""
+    def processes(self, pod: Any, container: str | None = None) -> list[int]:
+        """Process ids, as this machine counts them, of what runs in a pod.
+
+        Args:
+            pod: The pod.
+            container: Which of its containers and sidecars; when not told, all but the sidecars.
+        """
+        statuses = pod.status.container_statuses or []
+        if container is not None:
+            everything = [*(pod.status.init_container_statuses or []), *statuses]
+            statuses = [status for status in everything if status.name == container]
         ids = [
             status.container_id.partition("://")[2]
-            for status in pod.status.container_statuses or []
+            for status in statuses
             if status.state.running and status.container_id
         ]
         found: set[int] = set()
@@ -149,12 +159,13 @@ class Kube:
             found.update(int(line) for line in (folder / "cgroup.procs").read_text().split())
         return sorted(found)
 
-    def kill(self, pod: Any, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to the processes of a pod's containers, by their ids."""
-        processes = self.processes(pod)
+    def kill(self, pod: Any, container: str | None = None) -> None:
+        """Sends SIGKILL to the processes of a pod's containers, or of one of them, by their ids."""
+        processes = self.processes(pod, container)
         assert processes, f"no process of pod {pod.metadata.name} found"
         for process in processes:
-            os.kill(process, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended with the container's first one
+                os.kill(process, signal.SIGKILL)
 
     @property
     def _runs(self) -> tuple[str, str, str, str]:

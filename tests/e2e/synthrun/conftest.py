@@ -1,4 +1,4 @@
-"""A node with Draftmill on it, as `make demo` would install it, and a namespace for the tests' runs."""
+"""A model server that is no part of any run, for runs that are given one."""
 
 from __future__ import annotations
 
@@ -7,60 +7,10 @@ from typing import Any
 
 import pytest
 
-from draftmill_dev import environment, images, model, release, volumes
-from draftmill_dev.cluster import Cluster
-from draftmill_dev.kubectl import Kubectl
+from draftmill_dev import model, release
 from tests.support import kube
 from tests.support.bed import Bed
 from tests.support.waiting import until
-
-_NAMESPACE = "draftmill-runs"
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds images, model server and model before any test's time starts to count."""
-    wanted = any("bed" in getattr(item, "fixturenames", ()) for item in session.items)
-    if wanted and not session.config.option.collectonly:
-        environment.build()
-        model.build()
-        for name in images.NAMES:
-            images.build(name)
-
-
-@pytest.fixture(scope="session")
-def bed(cluster: Cluster) -> Bed:
-    """Draftmill, installed by its chart, and a namespace with volumes."""
-    built = {name: images.build(name) for name in images.NAMES}
-    for image in built.values():
-        images.load(cluster, image)
-    kubectl = Kubectl(cluster.programs.kubectl, cluster.programs.helm, cluster.kubeconfig, _NAMESPACE)
-    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}])
-    folders = volumes.lay_out(cluster.volumes, model.build(), environment.build())
-    volumes.create_claims(kubectl, folders)
-    values = {
-        "images": release.local_images(built[images.OPERATOR], built[images.JOBS]),
-        "podDefaults": {"server": release.mounted_environment()},
-        "hostPathPrefixes": ["/srv/allowed"],
-    }
-    release.install(kubectl, values)
-    return Bed(
-        kube=kube.connect(cluster.kubeconfig, _NAMESPACE, cluster.cgroup),
-        system=kube.connect(cluster.kubeconfig, release.NAMESPACE, cluster.cgroup),
-        data=cluster.volumes / volumes.DATA,
-        server_image=built[images.SERVER].reference,
-        audit_log=cluster.audit_log,
-        upgrade=lambda more: release.install(kubectl, merged(values, more)),
-    )
-
-
-def merged(values: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Helm values with others over them."""
-    both = {
-        name: merged(values[name], more[name])
-        for name in values.keys() & more.keys()
-        if isinstance(more[name], dict)
-    }
-    return values | more | both
 
 
 @pytest.fixture(scope="module")
