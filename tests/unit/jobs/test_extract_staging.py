@@ -90,6 +90,32 @@ def test_a_file_that_is_being_written_is_never_deleted(tmp_path: Path) -> None:
     assert path.exists()
 
 
+def test_the_file_of_a_lost_request_is_deleted_as_soon_as_its_server_has_let_go_of_it(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    lost, awaited = stage(staging, tmp_path, "lost"), stage(staging, tmp_path, "awaited")
+    staging.forget(f"{staging.prefix}lost")
+
+    with lost.with_name(lost.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        staging.purge_forgotten()
+        assert lost.exists()
+    staging.purge_forgotten()
+
+    assert sorted(tmp_path.iterdir()) == [awaited, awaited.with_name(awaited.name + ".lock")]
+
+
+def test_what_a_server_still_writes_for_an_earlier_start_is_deleted_afterwards(tmp_path: Path) -> None:
+    left = stage(Staging(tmp_path, "run-w0"), tmp_path)
+    staging = Staging(tmp_path, "run-w0")
+    with left.with_name(left.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        staging.purge_all()
+
+    staging.purge_forgotten()
+
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_files_of_other_programs_are_left_alone(tmp_path: Path) -> None:
     stranger = tmp_path / "cmpl-1234.safetensors"
     stranger.touch()

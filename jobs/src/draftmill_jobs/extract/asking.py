@@ -52,17 +52,34 @@ class Asker:
             StagingError: There is an answer but no whole file.
             JobRefusedError: The server writes elsewhere.
         """
+        request = f"{self._staging.prefix}{uuid.uuid4().hex}"
+        try:
+            answer = await self._post(endpoint, request, token_ids, with_likeliest=with_likeliest)
+            path = self._staging.expected(_path_in(answer))
+        except BaseException:
+            self._staging.forget(request)
+            raise
+        try:
+            staged = await self._staging.read(path)
+            return Asked(staged, _likeliest(answer, len(token_ids)) if with_likeliest else None)
+        except BaseException:
+            self._staging.discard(path)
+            raise
+
+    async def _post(
+        self, endpoint: Endpoint, request: str, token_ids: NDArray[np.int32], *, with_likeliest: bool
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "prompt": token_ids.tolist(),
-            "request_id": f"{self._staging.prefix}{uuid.uuid4().hex}",
+            "request_id": request,
             "max_tokens": 1,
             "temperature": 0.0,
         }
         if with_likeliest:
             body["prompt_logprobs"] = 1
         async with self._pool.watched(endpoint) as byte_came:
-            answer = await post(
+            return await post(
                 self._pool.session,
                 endpoint.spec.url,
                 PATH,
@@ -70,19 +87,16 @@ class Asker:
                 connect_timeout=self._pool.connect_timeout(),
                 byte_came=byte_came,
             )
-        said = object_of(answer.get("kv_transfer_params"), "kv_transfer_params").get("hidden_states_path")
-        if not isinstance(said, str):
-            raise RequestFailedError(
-                FailureKind.INVALID_RESPONSE,
-                "the answer names no hidden_states_path: was the server started with its connector?",
-            )
-        path = self._staging.expected(said)
-        try:
-            staged = await self._staging.read(path)
-            return Asked(staged, _likeliest(answer, len(token_ids)) if with_likeliest else None)
-        except BaseException:
-            self._staging.discard(path)
-            raise
+
+
+def _path_in(answer: dict[str, Any]) -> str:
+    said = object_of(answer.get("kv_transfer_params"), "kv_transfer_params").get("hidden_states_path")
+    if not isinstance(said, str):
+        raise RequestFailedError(
+            FailureKind.INVALID_RESPONSE,
+            "the answer names no hidden_states_path: was the server started with its connector?",
+        )
+    return said
 
 
 def _likeliest(answer: dict[str, Any], tokens: int) -> NDArray[np.int32]:

@@ -66,6 +66,7 @@ class Staging:
         self.prefix = f"{_OURS}{owner}-"
         self._now = now
         self._sizes: dict[Path, int] = {}
+        self._forgotten: dict[str, float] = {}  # parts of names, and since when
 
     @property
     def bytes(self) -> int:
@@ -103,11 +104,34 @@ class Staging:
         self._sizes.pop(path, None)
         _delete(path)
 
+    def forget(self, request: str) -> None:
+        """The file of a request, or of this name, is waited for no longer: `purge_forgotten` deletes it."""
+        self._forgotten[request] = self._now()
+
+    def purge_forgotten(self) -> None:
+        """Deletes what servers wrote for requests that were lost, as soon as they have let go of it.
+
+        A server that died with many answers on their way leaves as many files, for which the folder has no
+        room beside those of its successor.
+        """
+        now = self._now()
+        known = tuple(self._forgotten.items())  # the event loop adds to it meanwhile
+        for request, since in known:
+            if now - since > _ORPHAN_SECONDS:
+                self._forgotten.pop(request)
+        for path in self._files() if known else ():
+            if any(request in path.name for request, _ in known) and not _is_locked(path):
+                _delete(path)
+
     def purge_all(self) -> None:
         """Deletes what this worker left before it was started again."""
         for path in self._files():
-            if self.prefix in path.name and not _is_locked(path):
-                log.info("staged file %s is of an earlier start and is deleted", path.name)
+            if self.prefix not in path.name:
+                continue
+            log.info("staged file %s is of an earlier start and is deleted", path.name)
+            if _is_locked(path):
+                self.forget(path.name)
+            else:
                 _delete(path)
 
     def purge_old(self) -> None:

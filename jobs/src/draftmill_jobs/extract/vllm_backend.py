@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
 _STALL_SECONDS: Final = 600.0  # without a sign of life, after which a request is given up
-_PURGE_SECONDS: Final = 60.0
+_PURGE_SECONDS: Final = 60.0  # between looks for old files; those of lost requests go within one
 _LOSSES: Final = {FailureKind.CONNECT, FailureKind.CONNECT_TIMEOUT, FailureKind.CONNECTION_LOST}
 _ROUTE: Final = VllmGenerate()
 
@@ -80,6 +80,7 @@ class VllmBackend:
                 fleet.dismiss()
                 for task in background:
                     task.cancel()
+                staging.purge_forgotten()
 
 
 class Rows:
@@ -201,9 +202,13 @@ async def _follow(fleet: Fleet, work: Work) -> None:
 
 async def _keep_purging(staging: Staging) -> None:
     """Deletes orphans now and then; never returns."""
+    last = time.monotonic()
     while True:
-        await asyncio.sleep(_PURGE_SECONDS)
-        await asyncio.to_thread(staging.purge_old)
+        await asyncio.sleep(1.0)
+        await asyncio.to_thread(staging.purge_forgotten)
+        if time.monotonic() - last >= _PURGE_SECONDS:
+            last = time.monotonic()
+            await asyncio.to_thread(staging.purge_old)
 
 
 async def _observe(pool: EndpointPool, work: Work) -> None:
