@@ -32,9 +32,28 @@ def test_the_states_of_kimi_k25_at_ten_thousand_rows_are_828_gb() -> None:
 
     size = store_size(layout, rows=10_000, tokens=TOKENS, shard_bytes=4 << 30)
 
-    assert byte_size(size.states) == "828 GB"
+    told = size.describe(layout, TOKENS)
+    assert told.startswith(
+        "828 GB for 4 states of 7168 BFloat16 for each of 14440000 tokens, and 285 MB for "
+    )
+    assert told.endswith("for ids, masks and index")
     assert size.states == TOKENS * 4 * 7168 * 2
     assert TOKENS * 5 < size.other < size.states / 1000
+
+
+def test_a_plan_for_a_model_of_61_layers_counts_four_states_of_its_width(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = make_headed_model(tmp_path / "model", num_hidden_layers=61, hidden_size=7168)
+    job = ExtractJob(tmp_path / "job", model, fields={"layers": {"default": True}, "dtype": "BFloat16"})
+    job.add(44, 1400)
+
+    with caplog.at_level("INFO"):
+        plan = job.plan()
+
+    assert plan.layer_ids == [2, 30, 58, 61]
+    assert plan.state_bytes == TOKENS * 4 * 7168 * 2 // 10_000
+    assert "82.8 MB for 4 states of 7168 BFloat16 for each of 1444 tokens, and 1.06 MB for ids" in caplog.text
 
 
 def test_float8_states_are_half_and_their_scales_are_counted_apart() -> None:

@@ -224,3 +224,11 @@ def test_changing_the_server_starts_the_workers_anew_and_changing_a_live_field_d
     assert hash_of(server=GPU_SERVER | {"image": "vllm/vllm-openai:v0.34.0"}) != before
     assert hash_of(server=GPU_SERVER, workers=2) != before
     assert hash_of(server=GPU_SERVER, inFlightTokens=1000, retries=9, activeDeadline="1h") == before
+
+
+def test_the_plan_of_kimi_k25_is_told_with_828_gb_of_states_and_all_else_apart() -> None:
+    sizes = {"tokens": 14_440_000, "state_bytes": 828_047_360_000, "other_bytes": 284_575_168}
+    status = ExtractRunStatus(plan=extract_plan(10_000).model_copy(update=sizes))
+    assert EXTRACT.summary(status) == (
+        "10000 rows of 14440000 tokens: states 828 GB; ids, masks and index 285 MB"
+    )

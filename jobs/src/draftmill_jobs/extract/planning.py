@@ -40,6 +40,13 @@ class StoreSize:
         """All of them."""
         return self.states + self.other
 
+    def describe(self, layout: StateLayout, tokens: int) -> str:
+        """What takes how much."""
+        return (
+            f"{byte_size(self.states)} for {layout.states} states of {layout.hidden_size} {layout.dtype} for "
+            f"each of {tokens} tokens, and {byte_size(self.other)} for ids, masks and index"
+        )
+
 
 def store_size(layout: StateLayout, *, rows: int, tokens: int, shard_bytes: int) -> StoreSize:
     """The size of a store of so many rows and tokens."""
@@ -80,15 +87,13 @@ def survey_plan(config: ExtractJobConfig, prepared: Prepared) -> ExtractPlan:
         prepared.layout, rows=survey.rows, tokens=survey.tokens, shard_bytes=bytes_of(config.shard_size)
     )
     log.info(
-        "%d rows of %d tokens, the longest %d; %d cut, %d left out; states of layers %s take %s, the rest %s",
+        "%d rows, the longest of %d tokens; %d cut, %d left out; layers %s; the store takes %s",
         survey.rows,
-        survey.tokens,
         survey.longest_row,
         survey.cut_rows,
         survey.skipped.total,
         prepared.binding.layer_ids,
-        byte_size(size.states),
-        byte_size(size.other),
+        size.describe(prepared.layout, survey.tokens),
     )
     return ExtractPlan(
         model=prepared.model,
@@ -124,13 +129,11 @@ def check_usable(survey: Survey, prepared: Prepared) -> None:
 def _check_room(output: Path, found: ExtractPlan, prepared: Prepared) -> None:
     """What an earlier attempt has stored already takes no room again."""
     there = sum(path.stat().st_size for path in output.glob("states-w*") if path.is_file())
-    needed = found.state_bytes + found.other_bytes - there
-    if needed > found.bytes_free:
-        layout = prepared.layout
+    size = StoreSize(found.state_bytes, found.other_bytes)
+    if size.total - there > found.bytes_free:
         raise JobRefusedError(
             "InsufficientStorage",
-            f"the store needs {byte_size(needed)} more ({byte_size(found.state_bytes)} for {layout.states} "
-            f"states of {layout.hidden_size} {layout.dtype} for each of {found.tokens} tokens, and "
-            f"{byte_size(found.other_bytes)} for ids, masks and index), and {output} has "
+            f"the store needs {byte_size(size.total - there)} more "
+            f"({size.describe(prepared.layout, found.tokens)}), and {output} has "
             f"{byte_size(found.bytes_free)} free; enlarge the volume, or lower maxRows or maxRowTokens",
         )

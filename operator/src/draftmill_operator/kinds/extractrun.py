@@ -129,12 +129,12 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
         return message.extract_plan
 
     def summary(self, status: ExtractRunStatus) -> str:
-        """Rows, tokens and size."""
+        """Rows, tokens, and what takes how much of the volume."""
         plan = status.plan
         if plan is None:
             return ""
-        size = size_for_people(plan.state_bytes + plan.other_bytes)
-        return f"{plan.rows} rows of {plan.tokens} tokens, {size}"
+        states, others = size_for_people(plan.state_bytes), size_for_people(plan.other_bytes)
+        return f"{plan.rows} rows of {plan.tokens} tokens: states {states}; ids, masks and index {others}"
 
     def finished(self, run: ThisRun, message: TerminationMessage) -> Finished | None:
         """The rows that were counted in the store, and where it is."""
