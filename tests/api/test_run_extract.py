@@ -24,6 +24,7 @@ from tests.support.played import (
     refusal_message,
     worker_message,
 )
+from tests.support.played_node import excluded_nodes, played_node
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.api
@@ -112,6 +113,28 @@ def test_an_extractor_that_refuses_is_final_though_the_kubelet_starts_it_again(b
     run.wait_with(pod, "CrashLoopBackOff", last=last)
     status = run.kube.wait("refused-er", lambda s: s.get("phase") == "Failed", within=60)
     assert (status["reason"], status["message"]) == ("PreflightFailed", "ids differ")
+
+
+def test_a_node_that_refuses_extractors_is_left_alone_and_no_failure_is_counted(own_bed: Bed) -> None:
+    with played_node(own_bed.kube, "sick") as sick, played_node(own_bed.kube, "well") as well:
+        complete(own_bed, "feverish-sr")
+        sick.rejects = "UnexpectedAdmissionError", "no healthy devices present for nvidia.com/gpu"
+        run = create(own_bed, "feverish-er", "feverish-sr", backoffLimit=0)
+        run.end("plan", message=extract_plan_message(100))
+        status = run.kube.wait("feverish-er", lambda s: s.get("excludedNodes"), within=120)
+        assert [node["name"] for node in status["excludedNodes"]] == ["sick"]
+        assert sick.rejected == 3
+        pod = until(lambda: next(iter(waiting_workers(run)), None), 60, "a pod that keeps away")
+        assert excluded_nodes(pod.spec) == ["sick"]
+        well.take(pod)
+        run.set_status(pod, initContainerStatuses=[server_status(pod)])
+        until(lambda: condition(run, "ServersReady") == ("True", "AllReady"), 30, "its server is ready")
+        (attempts,) = run.kube.status("feverish-er")["attempts"]
+        assert (attempts["count"], attempts["withoutProgress"]) == (2, 0)
+
+
+def waiting_workers(run: Player) -> list[Any]:
+    return [pod for pod in run.kube.pods(run.run, "worker") if pod.status.phase == "Pending"]
 
 
 def test_a_failed_input_is_waited_for(bed: Bed) -> None:

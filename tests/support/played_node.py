@@ -30,7 +30,7 @@ class PlayedNode:
 
     Attributes:
         lets_go: Whether pods that are being deleted go; a kubelet that is not heard never confirms it.
-        rejects: Why it refuses the server pods that it is given, as `reason, message`; None when it does not.
+        rejects: Why it refuses pods that have a server, as `reason, message`; None when it does not.
         rejected: Number of pods that it has refused.
     """
 
@@ -114,10 +114,9 @@ class PlayedNode:
             leases.create_namespaced_lease(_LEASES, lease)
 
     def _reject(self, reason: str, message: str) -> None:
-        selector = f"{names.LABEL_ROLE}=server"
-        listed = self._kube.core.list_namespaced_pod(self._kube.namespace, label_selector=selector).items
-        for pod in listed:
-            if pod.spec.node_name is None and self.name not in excluded_nodes(pod.spec):
+        for pod in self._kube.core.list_namespaced_pod(self._kube.namespace).items:
+            is_free = pod.spec.node_name is None and self.name not in excluded_nodes(pod.spec)
+            if is_free and _has_server(pod):
                 with _unless_gone():
                     self.take(pod)
                     self._set_status(pod, phase="Failed", reason=reason, message=message)
@@ -127,6 +126,11 @@ class PlayedNode:
         self._kube.core.patch_namespaced_pod_status(
             pod.metadata.name, self._kube.namespace, {"status": status}
         )
+
+
+def _has_server(pod: Any) -> bool:
+    containers = [*(pod.spec.init_containers or []), *pod.spec.containers]
+    return any(container.name == names.SERVER_CONTAINER for container in containers)
 
 
 def excluded_nodes(pod_spec: Any) -> list[str]:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.rules import decide
-from draftmill_operator.observe.types import Observed, Problem
-from tests.unit.operator.builders import SERVER, START, later, planned, pod, servers, situation
+from draftmill_operator.decide.types import Situation
+from draftmill_operator.kinds.base import BESIDE
+from draftmill_operator.observe.types import Observed, ObservedPod, Problem
+from draftmill_operator.run import Role
+from draftmill_operator.status.summarise import summarise
+from tests.unit.operator.builders import NOW, SERVER, START, job, later, planned, pod, servers, situation
+from tests.unit.operator.test_operator_extract_rendering import EXTRACT, GPU_SERVER, extract, pod_of
+from tests.unit.operator.test_operator_extract_rendering import job as extract_job
+from tests.unit.operator.world.kubelet import avoided
+
+
+def refused(name: str, node: str = "sick") -> ObservedPod:
+    problem = Problem("UnexpectedAdmissionError", "no healthy devices present")
+    return pod(name, node=node, rejected=True, ended=True, ready=False, started=False, problem=problem)
 
 
 class TestNodesThatRefuse:
-    def refused(self, name: str, node: str = "sick") -> Any:
-        problem = Problem("UnexpectedAdmissionError", "no healthy devices present")
-        return pod(name, node=node, rejected=True, ended=True, ready=False, started=False, problem=problem)
-
     def test_a_node_that_refuses_three_pods_is_excluded(self) -> None:
-        two = servers(self.refused("a"), self.refused("b"), pod("c", ready=False))
+        two = servers(refused("a"), refused("b"), pod("c", ready=False))
         assert decide(situation(planned(), Observed(servers=two), endpoints=())).excluded_nodes == ()
-        three = servers(self.refused("a"), self.refused("b"), self.refused("c"))
+        three = servers(refused("a"), refused("b"), refused("c"))
         decision = decide(situation(planned(), Observed(servers=three), endpoints=()))
         assert decision.excluded_nodes == ("sick",)
         assert decision.problem is not None
@@ -27,13 +35,13 @@ class TestNodesThatRefuse:
         assert "UnexpectedAdmissionError: no healthy devices" in decision.problem.message
 
     def test_while_another_server_works_no_more_are_asked_for_and_nothing_is_replaced(self) -> None:
-        pods = servers(pod("good", node="well"), *(self.refused(name) for name in "abc"))
+        pods = servers(pod("good", node="well"), *(refused(name) for name in "abc"))
         decision = decide(situation(planned(), Observed(servers=pods), server=SERVER | {"replicas": 2}))
         assert decision.excluded_nodes == ()
         assert decision.wanted.replicas == 1
 
     def test_more_are_asked_for_again_when_the_refusals_are_ten_minutes_old(self) -> None:
-        pods = servers(pod("good", node="well"), *(self.refused(name) for name in "abc"))
+        pods = servers(pod("good", node="well"), *(refused(name) for name in "abc"))
         where = situation(planned(), Observed(servers=pods), server=SERVER | {"replicas": 2}, now=later(590))
         held = decide(where)
         assert (held.wanted.replicas, held.requeue_after) == (1, 10)
@@ -48,3 +56,81 @@ class TestNodesThatRefuse:
         before = decide(situation(status, endpoints=(), now=later(599)))
         assert (before.excluded_nodes, before.requeue_after) == (("sick",), 1)
         assert decide(situation(status, endpoints=(), now=later(600))).excluded_nodes == ()
+
+
+class TestNodesThatRefuseWorkersWithTheirServers:
+    def seen(self, *pods: ObservedPod, excluded: tuple[str, ...] = ()) -> Situation:
+        """An ExtractRun whose only worker's first attempt has had these pods."""
+        run = extract(server=GPU_SERVER)
+        facts = {
+            "attempts": [Attempts(worker=0, count=1)],
+            "excluded_nodes": [{"name": name, "reason": "R", "since": START} for name in excluded],
+        }
+        status = type(run.status).model_validate(run.status.model_dump() | facts)
+        seen = Observed(workers=(job(*pods, attempt=1),))
+        return Situation(EXTRACT, replace(run, status=status), seen, (BESIDE,), (), NOW)
+
+    def test_the_job_tries_again_and_no_attempt_is_lost(self) -> None:
+        where = self.seen(refused("a"), refused("b"))
+        decision = decide(where)
+        assert decision.excluded_nodes == ()
+        assert decision.wanted.workers == {0: 1}
+        assert decision.problem == Problem("UnexpectedAdmissionError", "no healthy devices present")
+        told = {each.type: each for each in summarise(where, decision).conditions}["ServersReady"]
+        assert (told.status.value, told.reason) == ("False", "UnexpectedAdmissionError")
+
+    def test_after_three_refusals_the_next_attempt_keeps_away_and_no_failure_is_counted(self) -> None:
+        decision = decide(self.seen(refused("a"), refused("b"), refused("c")))
+        assert decision.excluded_nodes == ("sick",)
+        assert decision.wanted.workers == {}
+        assert decision.facts is not None
+        (attempts,) = decision.facts.attempts
+        assert (attempts.last_failed_attempt, attempts.without_progress) == (1, 0)
+
+    def test_a_pod_that_its_job_has_made_meanwhile_goes_with_it(self) -> None:
+        unplaced = pod("d", ready=False, started=False)
+        decision = decide(self.seen(refused("a"), refused("b"), refused("c"), unplaced))
+        assert (decision.excluded_nodes, decision.wanted.workers) == (("sick",), {})
+
+    def test_a_pod_that_found_another_node_meanwhile_stays(self) -> None:
+        placed = pod("d", node="well", ready=False, started=False)
+        decision = decide(self.seen(refused("a"), refused("b"), refused("c"), placed))
+        assert (decision.excluded_nodes, decision.wanted.workers) == (("sick",), {0: 1})
+
+    def test_refusals_of_different_nodes_are_not_added_up(self) -> None:
+        decision = decide(self.seen(refused("a"), refused("b"), refused("c", node="other")))
+        assert (decision.excluded_nodes, decision.wanted.workers) == ((), {0: 1})
+
+    def test_an_attempt_of_before_the_exclusion_is_not_tried_there_again(self) -> None:
+        decision = decide(self.seen(refused("a"), excluded=("sick",)))
+        assert (decision.excluded_nodes, decision.wanted.workers) == (("sick",), {})
+
+    def test_a_worker_that_finds_no_other_node_tells_both(self) -> None:
+        waiting = pod(ready=False, started=False, problem=Problem("Unschedulable", "0/2 nodes are available"))
+        decision = decide(self.seen(waiting, excluded=("sick",)))
+        assert decision.problem is not None
+        assert decision.problem.reason == "NodeRejects"
+        assert "node sick refused" in decision.problem.message
+        assert "elsewhere: 0/2 nodes are available" in decision.problem.message
+
+    def test_a_server_that_crashes_elsewhere_is_told_as_such(self) -> None:
+        crashed = pod(node="well", ready=False, problem=Problem("ServerCrashed", "exit code 1"))
+        decision = decide(self.seen(crashed, excluded=("sick",)))
+        assert decision.problem == Problem("ServerCrashed", "exit code 1")
+
+    def test_the_attempts_pods_are_kept_from_it_beside_all_else_that_places_them(self) -> None:
+        run = extract(server=GPU_SERVER)
+        free = pod_of(extract_job(Role.WORKER, run, on_one_node=True))
+        kept = pod_of(extract_job(Role.WORKER, run, on_one_node=True, excluded_nodes=("sick", "ill")))
+        assert avoided(kept) == {"sick", "ill"}
+        assert kept["affinity"]["podAffinity"] == free["affinity"]["podAffinity"]
+        (term,) = kept["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        keys = {expression["key"] for expression in term["matchExpressions"]}
+        assert {"nvidia.com/gpu.product", "kubernetes.io/hostname"} <= keys
+
+    def test_plan_and_finish_which_need_no_such_node_go_anywhere(self) -> None:
+        run = extract(server=GPU_SERVER)
+        for role in (Role.PLAN, Role.FINISH):
+            assert avoided(pod_of(extract_job(role, run, excluded_nodes=("sick",)))) == set()

@@ -208,6 +208,21 @@ def test_an_extractor_that_refuses_ends_the_run_though_the_kubelet_starts_it_aga
     assert (status["phase"], status["reason"]) == ("Failed", "PreflightFailed")
 
 
+def test_a_node_that_refuses_extractors_is_left_alone_and_costs_no_failure() -> None:
+    world = pipeline(backoffLimit=0)
+
+    def is_done_though_a_node_is_sick() -> bool:
+        for raw in world.children(EXTRACT):
+            if role(raw) == Role.WORKER and raw.get("spec", {}).get("nodeName") == "node-1":
+                world.kubelet.reject(raw)
+        return bool(world.status(EXTRACT).get("phase") == "Succeeded")
+
+    world.until(is_done_though_a_node_is_sick)
+    status = world.status(EXTRACT)
+    assert [node["name"] for node in status["excludedNodes"]] == ["node-1"]
+    assert [attempts["count"] for attempts in status["attempts"]] == [2]
+
+
 def test_runs_of_one_name_do_not_share_a_child() -> None:
     world = at_work()
     names = [(raw["kind"], raw["metadata"]["name"]) for raw in world.children(EXTRACT) if "kind" in raw]

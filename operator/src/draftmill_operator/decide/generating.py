@@ -18,7 +18,7 @@ from draftmill_operator.decide.attempts import (
     record_restart,
     restarted,
 )
-from draftmill_operator.decide.nodes import servers_held
+from draftmill_operator.decide.nodes import attempt_problem, is_tried_again, refused_for_good, servers_held
 from draftmill_operator.decide.paused import paused
 from draftmill_operator.decide.starting import (
     SERVERS_NOT_READY,
@@ -117,6 +117,11 @@ def _news(situation: Situation, worker: Worker) -> _News | Refused | None:
             worker.record.model_copy(update={"succeeded": True, "count": job.attempt}), goes_on=False
         )
     accounted = _accounted(situation, worker, job)
+    refused = refused_for_good(situation, job)
+    if refused is not None:
+        end = Lost(f"{refused.reason}: {refused.message}", counts=False)
+    elif isinstance(end, Lost) and is_tried_again(situation, job):
+        return None
     if isinstance(end, Lost):
         record = record_failure(worker.record, job.attempt, end, accounted, situation.now)
         failure = named(situation, worker, f"attempt {job.attempt} failed: {end.text}")
@@ -172,8 +177,8 @@ def _problem(situation: Situation) -> Problem | None:
     """What keeps the living workers from working."""
     living = [worker for worker in situation.workers if worker.living is not None]
     for worker in living:
-        if worker.living is not None and worker.living.current_problem is not None:
-            return worker.living.current_problem
+        if worker.living is not None and (found := attempt_problem(situation, worker.living)) is not None:
+            return found
     if living and situation.lacks_servers:
         return server_problem(situation) or Problem(
             SERVERS_NOT_READY, "no server is ready; the worker waits for one"

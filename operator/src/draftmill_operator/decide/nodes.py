@@ -1,4 +1,8 @@
-"""Nodes that refuse the run's server pods: they would be asked again and again, many times a second."""
+"""Nodes that refuse pods with a server of the run: they would be asked again and again.
+
+A Deployment of servers makes another pod many times a second. Where servers stand beside the workers, it is
+the worker's Job that does so, after a while; its template cannot be edited, so the next attempt keeps away.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from draftmill_api.v1alpha1.runstatus import ExcludedNode
 from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.pods import parse_time
-from draftmill_operator.observe.types import ObservedPod, Problem
+from draftmill_operator.observe.types import JobState, ObservedJob, ObservedPod, Problem
 
 NODE_REJECTS = "NodeRejects"
 REJECTIONS = 3
@@ -23,10 +27,10 @@ _MOST_NODES = 16
 def with_exclusions(situation: Situation, facts: Facts) -> Facts:
     """The facts with newly excluded nodes, and without those that may be tried again.
 
-    Keeping away from a node is a new pod template, which replaces every server: it is done only while none
-    is ready. Before that, `servers_held` asks for no more of them.
+    Keeping away from a node is a new pod template, which replaces every server that stands apart: it is done
+    only while none is ready. Before that, `servers_held` asks for no more of them.
     """
-    if situation.endpoints:
+    if _serve_apart(situation):
         return facts
     kept = [node for node in facts.excluded_nodes if _left(situation, node) > 0]
     known = {node.name for node in kept}
@@ -41,7 +45,7 @@ def with_exclusions(situation: Situation, facts: Facts) -> Facts:
 
 def next_try(situation: Situation, facts: Facts) -> float | None:
     """Seconds until a node may be tried again: one that refuses, or an excluded one."""
-    if situation.endpoints:
+    if _serve_apart(situation):
         return min((_fresh_for(situation, pods) for pods in _refusing(situation).values()), default=None)
     return min((_left(situation, node) for node in facts.excluded_nodes), default=None)
 
@@ -50,7 +54,7 @@ def servers_held(situation: Situation) -> int | None:
     """So many servers and no more, while a node refuses further ones and others are at work."""
     refusing = set(_refusing(situation)) - {node.name for node in situation.facts.excluded_nodes}
     server = situation.serving.apart
-    if not refusing or not situation.endpoints or server is None:
+    if not refusing or not _serve_apart(situation) or server is None:
         return None
     return min(len(situation.endpoints), server.replicas)
 
@@ -64,15 +68,51 @@ def rejection_problem(situation: Situation) -> Problem | None:
     if not excluded:
         return None
     nodes = "; ".join(f"node {name} refused server pods ({reason})" for name, reason in excluded.items())
-    waiting = next(
-        (pod.problem for pod in situation.seen.servers.pods if not pod.ended and pod.problem), None
-    )
+    waiting = next((pod.problem for pod in _pods(situation) if not pod.ended and pod.problem), None)
     others = f"; elsewhere: {waiting.message}" if waiting is not None else ""
     return Problem(NODE_REJECTS, f"{nodes}, so they are kept away from it for a while{others}")
 
 
+def attempt_problem(situation: Situation, job: ObservedJob) -> Problem | None:
+    """What keeps a worker's attempt from working now; where nodes refuse its pod, which ones do."""
+    if situation.serving.beside is None or any(pod.node for pod in job.live_pods):
+        return job.current_problem
+    youngest = job.youngest_pod
+    refused = youngest.problem if youngest is not None and youngest.rejected else None
+    problem = job.current_problem or refused
+    return (rejection_problem(situation) or problem) if problem is not None else None
+
+
+def refused_for_good(situation: Situation, job: ObservedJob) -> Problem | None:
+    """What a node said that refuses an attempt's pods and is left out; None while the attempt may succeed.
+
+    The Job's template cannot be edited, so that its next pod might be placed there again.
+    """
+    left_out = {node.name for node in situation.facts.excluded_nodes} | set(_refusing(situation))
+    refused = [pod for pod in job.pods if pod.rejected and pod.node in left_out]
+    works = any(
+        pod.started or (pod.node and pod.node not in left_out) for pod in job.pods if not pod.rejected
+    )
+    if situation.serving.beside is None or not refused or works:
+        return None
+    return refused[-1].problem or _UNNAMED
+
+
+def is_tried_again(situation: Situation, job: ObservedJob) -> bool:
+    """Whether a node refused the pod of an attempt, and its Job makes another one after a while."""
+    pod = job.youngest_pod
+    is_refused = pod is not None and pod.rejected and bool(pod.node)
+    is_active = job.state is JobState.ACTIVE and not job.deleting
+    return situation.serving.beside is not None and is_refused and is_active
+
+
 def rejected_to_clean(situation: Situation) -> tuple[ObservedPod, ...]:
-    """Refused pods beyond the few that show what is wrong; none is needed once that is recorded."""
+    """Refused pods beyond the few that show what is wrong; none is needed once that is recorded.
+
+    Those of a Job go with it.
+    """
+    if situation.serving.beside is not None:
+        return ()
     recorded = {node.name for node in situation.facts.excluded_nodes}
     found: list[ObservedPod] = []
     for node, pods in _rejected(situation).items():
@@ -85,10 +125,22 @@ def rejected_to_clean(situation: Situation) -> tuple[ObservedPod, ...]:
 _UNNAMED = Problem("PodRejected", "the node gave no reason")
 
 
+def _serve_apart(situation: Situation) -> bool:
+    """Whether servers that stand apart from the workers are at work."""
+    return situation.serving.apart is not None and bool(situation.endpoints)
+
+
+def _pods(situation: Situation) -> tuple[ObservedPod, ...]:
+    """Pods with a server in them."""
+    if situation.serving.beside is None:
+        return situation.seen.servers.pods
+    return tuple(pod for job in situation.seen.workers for pod in job.pods)
+
+
 def _rejected(situation: Situation) -> dict[str, list[ObservedPod]]:
-    """Refused server pods by node, oldest first."""
+    """Refused pods with a server by node, oldest first."""
     by_node: dict[str, list[ObservedPod]] = defaultdict(list)
-    for pod in sorted(situation.seen.servers.pods, key=lambda pod: pod.created):
+    for pod in sorted(_pods(situation), key=lambda pod: pod.created):
         if pod.rejected and pod.node:
             by_node[pod.node].append(pod)
     return by_node

@@ -54,6 +54,7 @@ def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surr
             attempt,
             worker,
             on_one_node=around.one_node_only and work.workers * work.pods_of_a_worker > 1,
+            excluded_nodes=decision.excluded_nodes,
         )
         children.append(render_job(identity, work, defaults, request))
     if wanted.finish:

@@ -15,6 +15,7 @@ from draftmill_operator.render.metadata import Manifest, labels, metadata, seale
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
 from draftmill_operator.render.ranks import ranks_environment, ranks_job_spec, with_ranks, without_place
+from draftmill_operator.render.server import away_from
 from draftmill_operator.render.sidecar import with_sidecar
 from draftmill_operator.render.volumes import DATA, INPUT, MODELS, mount, pod_volume
 from draftmill_operator.render.workload import Workload
@@ -46,6 +47,8 @@ class JobRequest:
     """Index of the worker."""
     on_one_node: bool = False
     """Several workers share a volume that only one node can mount."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Nodes that a worker with a server beside it is kept away from."""
 
     @property
     def suffix(self) -> tuple[int, ...]:
@@ -198,7 +201,9 @@ def _overridden(
     """The template with what stands beside or around the job's container, and all overrides."""
     is_worker = request.role is Role.WORKER
     if is_worker and work.sidecar is not None:
-        return with_sidecar(template, work, work.sidecar, defaults)
+        mixed = with_sidecar(template, work, work.sidecar, defaults)
+        nodes = request.excluded_nodes
+        return mixed | {"spec": away_from(mixed["spec"], nodes)} if nodes else mixed
     if is_worker and work.ranks is not None:
         return apply_overrides(with_ranks(template, run, work.ranks), merge(defaults.trainer, work.pod))
     pod = work.pod if work.ranks is None else without_place(work.pod)

@@ -86,7 +86,7 @@ def run_template(
     template = server_template(run, work.model, work.storage.models, server, defaults)
     if not excluded_nodes:
         return template
-    return _hashed(template | {"spec": _away_from(template["spec"], excluded_nodes)})
+    return _hashed(template | {"spec": away_from(template["spec"], excluded_nodes)})
 
 
 def server_template(
@@ -120,7 +120,7 @@ def _hashed(template: Manifest) -> Manifest:
     return template | {"metadata": template["metadata"] | {"annotations": annotations}}
 
 
-def _away_from(pod: Manifest, nodes: tuple[str, ...]) -> Manifest:
+def away_from(pod: Manifest, nodes: tuple[str, ...]) -> Manifest:
     """The pod's spec with its node affinity narrowed: every term of it, for they are alternatives."""
     elsewhere = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": sorted(nodes)}
     affinity = pod.get("affinity") or {}

@@ -249,7 +249,7 @@ class Kubelet:
 
     def _place(self, pod: Object) -> None:
         """Onto the first node that the pod's affinity allows; it says so when there is none."""
-        fitting = [node for node in NODES if node not in _avoided(pod["spec"])]
+        fitting = [node for node in NODES if node not in avoided(pod["spec"])]
         if not fitting:
             words = {"reason": "Unschedulable", "message": f"0/{len(NODES)} nodes are available"}
             self._set(pod, conditions=[_condition("PodScheduled", "False") | words])
@@ -347,7 +347,8 @@ def _disruption(pod: Object) -> list[Object]:
     return [item for item in conditions if item["type"] == "DisruptionTarget"]
 
 
-def _avoided(spec: Object) -> set[str]:
+def avoided(spec: Object) -> set[str]:
+    """Names of the nodes that a pod's affinity keeps it away from."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     terms = (affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}).get("nodeSelectorTerms")
     expressions = [item for term in terms or [] for item in term.get("matchExpressions") or []]
