@@ -14,4 +14,4 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 @pytest.mark.parametrize("seed", range(2, 7))
 def test_thirty_kills_lose_and_double_nothing(tmp_path: Path, seed: int) -> None:
-    generate_through_kills(tmp_path, ProgramWorker(), kills=30, seed=seed)
+    generate_through_kills(tmp_path, ProgramWorker("generate"), kills=30, seed=seed)

@@ -13,4 +13,4 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_thirty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
-    generate_through_kills(tmp_path, ForkedWorker(), kills=30, seed=1)
+    generate_through_kills(tmp_path, ForkedWorker("generate"), kills=30, seed=1)

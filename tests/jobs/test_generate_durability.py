@@ -32,7 +32,7 @@ def slow_server(models: dict[Thinking, TinyModel]) -> Iterator[str]:
 def test_killed_at_random_instants_nothing_is_lost_or_doubled(job: Job, slow_server: str) -> None:
     job.datasets = {"A": prompts(400), "B": prompts(200)}
     job.endpoints = [{"name": "s0", "url": slow_server, "engine": "VLLM"}]
-    assert kill_until_done(job, ForkedWorker(), kills=5, rng=random.Random(7)) == 5
+    assert kill_until_done(job, ForkedWorker("generate"), kills=5, rng=random.Random(7)) == 5
     for dataset, count in (("A", 400), ("B", 200)):
         lines = job.lines(dataset=dataset)
         assert len(unique(lines)) == count

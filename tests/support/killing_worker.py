@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -40,15 +40,20 @@ class Starter(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class ProgramWorker:
-    """The worker as a user starts it."""
+    """The worker of a step as a user starts it."""
+
+    step: str
 
     def start(self, config: Path) -> Running:
-        """Starts `python -m draftmill_jobs generate`."""
-        return _Program([sys.executable, "-P", "-m", "draftmill_jobs", "generate", "--config", str(config)])
+        """Starts `python -m draftmill_jobs <step>`."""
+        return Program([sys.executable, "-P", "-m", "draftmill_jobs", self.step, "--config", str(config)])
 
 
-class _Program:
+class Program:
+    """A process of a command."""
+
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -63,21 +68,23 @@ class _Program:
         self._process.wait()
 
 
+@dataclass(frozen=True)
 class ForkedWorker:
     """The same code in a process of its own, forked from one that has imported everything already."""
 
-    def __init__(self) -> None:
-        self._context = forkserver()
+    step: str
 
     def start(self, config: Path) -> Running:
         """Forks a worker."""
-        return _Forked(self._context.Process(target=_work, args=(str(config),)))
+        return Forked(_work, self.step, str(config))
 
 
-class _Forked:
-    def __init__(self, process: multiprocessing.context.ForkServerProcess) -> None:
-        self._process = process
-        process.start()
+class Forked:
+    """A function in a process of its own, forked from one that has imported everything already."""
+
+    def __init__(self, target: Callable[..., object], *arguments: object) -> None:
+        self._process = forkserver().Process(target=target, args=arguments)
+        self._process.start()
 
     def code(self, within: float) -> int | None:
         self._process.join(within)
@@ -88,10 +95,10 @@ class _Forked:
         self._process.join()
 
 
-def _work(config: str) -> None:
+def _work(step: str, config: str) -> None:
     from draftmill_jobs.main import Options, Step, run_step
 
-    sys.exit(int(run_step(Step.GENERATE, Path(config), Options())))
+    sys.exit(int(run_step(Step(step), Path(config), Options())))
 
 
 def kill_until_done(job: Job, starter: Starter, *, kills: int, rng: random.Random) -> int:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_jobs.extract.teacher import load_head
 from draftmill_jobs.store.tensors import TensorPlace, render_header
+from tests.support.extract_job import ExtractJob
 
 _HEADER = 512
 _DTYPES = {np.dtype(np.uint16): "BF16", np.dtype(np.float32): "F32"}
@@ -66,6 +67,12 @@ def with_rows(
     return lambda ids, _: trouble if tuple(ids) in wanted else None
 
 
+def ids_of(record: dict[str, Any]) -> list[int]:
+    """The tokens of a record's row, if it is not cut."""
+    ids: list[int] = record["prompt_ids"] + record["output_ids"]
+    return ids
+
+
 class StatesServer:
     """The server. Runs in the test's event loop.
 
@@ -76,7 +83,9 @@ class StatesServer:
         most_staged: Most tokens that were on their way or in the folder at once.
     """
 
-    def __init__(self, model: Path, facts: ModelFacts, staging: Path, *, layers: int = 3) -> None:
+    def __init__(
+        self, model: Path, facts: ModelFacts, staging: Path, *, layers: int = 3, port: int = 0
+    ) -> None:
         self.trouble: Callable[[Sequence[int], int], Trouble | None] = lambda _ids, _number: None
         self.from_the_start = False
         self.asked: list[tuple[int, ...]] = []
@@ -90,6 +99,7 @@ class StatesServer:
         self.staging = staging
         self.layers = layers
         self._facts = facts
+        self._port = port
         self._head = load_head(model, facts)
         self._counts: dict[tuple[int, ...], int] = {}
         self._tokens: dict[Path, int] = {}
@@ -111,7 +121,7 @@ class StatesServer:
         app.router.add_post("/v1/completions", self._complete)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
@@ -242,3 +252,37 @@ class StatesServer:
             "token_ids": TensorPlace("I64", returned.shape, end, end + returned.nbytes),
         }
         return render_header(places, {}, _HEADER) + bits.tobytes() + returned.tobytes()
+
+
+def use(job: ExtractJob, *servers: StatesServer) -> ExtractJob:
+    """The job asks these servers, which share a folder."""
+    endpoints = [
+        {"name": f"s{index}", "url": server.url, "engine": "VLLM"} for index, server in enumerate(servers)
+    ]
+    job.fields |= {
+        "backend": "VLLM",
+        "staging": str(servers[0].staging),
+        "inFlightTokens": 400,
+        "verify": {"teacherArgmaxSample": 3},
+        "endpoints": endpoints,
+    }
+    return job
+
+
+def assert_stored(job: ExtractJob, server: StatesServer, *, without: int = 0) -> None:
+    """Every record's states are in the store, once and as the server made them, and nothing is staged."""
+    assert_states(job, states=server.layers, without=without)
+    assert list(server.staging.iterdir()) == []
+
+
+def assert_states(job: ExtractJob, *, states: int, without: int = 0) -> None:
+    """The job finishes well, and the store has every record but some, once, with so many states a token."""
+    result = job.finish()
+    assert (result.rows, result.quarantined) == (len(job.records) - without, without)
+    records = {record["id"]: record for record in job.records}
+    with job.store() as store:
+        for row in store:
+            ids = ids_of(records.pop(row.line.id))
+            assert row.token_ids.tolist() == ids
+            assert np.array_equal(row.values(), states_of(ids, states, store.binding.hidden_size))
+    assert len(records) == without

@@ -1,9 +1,9 @@
-"""Backend VLLM against a stand-in server: every row once, whatever the server does.
+"""Every row once, whatever the server does.
 
 Reported by users of other tools, and tested here: the final layer's id is dropped, so that three states come
 where four were asked for; states are all zero; states are NaN or infinite; states are shorter than their
-tokens; a truncated file counts as done; many rows fail and the run still succeeds with few; the last state is
-of another layer, which only the server's own next tokens show.
+tokens; a truncated file counts as done; a row that is too long is cut in its ids and not in its states; many
+rows fail and the run still succeeds with few.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -23,57 +22,18 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import read_model
 from tests.support.extract_job import ExtractJob
 from tests.support.forked import ForkedProgram
-from tests.support.headed_model import HIDDEN, make_headed_model
+from tests.support.headed_model import HIDDEN
 from tests.support.job import until
-from tests.support.states_server import StatesServer, Trouble, on_try, states_of, with_rows
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_headed_model(tmp_path_factory.mktemp("model") / "tiny")
-
-
-@pytest.fixture
-async def server(tmp_path: Path, model: Path) -> AsyncIterator[StatesServer]:
-    facts = read_model(JobModel(name="tiny", path=str(model))).facts
-    async with StatesServer(model, facts, tmp_path / "staging") as server:
-        yield server
-
-
-@pytest.fixture
-def job(tmp_path: Path, model: Path, server: StatesServer) -> ExtractJob:
-    return use(ExtractJob(tmp_path / "job", model), server)
-
-
-def use(job: ExtractJob, *servers: StatesServer) -> ExtractJob:
-    job.fields |= {
-        "backend": "VLLM",
-        "staging": str(servers[0].staging),
-        "inFlightTokens": 400,
-        "verify": {"teacherArgmaxSample": 3},
-        "endpoints": [
-            {"name": f"s{i}", "url": server.url, "engine": "VLLM"} for i, server in enumerate(servers)
-        ],
-    }
-    return job
-
-
-def ids_of(record: dict[str, list[int]]) -> list[int]:
-    return record["prompt_ids"] + record["output_ids"]
-
-
-def assert_whole(job: ExtractJob, server: StatesServer, *, without: int = 0) -> None:
-    """Every record's states are in the store, once and as the server made them, and nothing is staged."""
-    result = job.finish()
-    assert (result.rows, result.quarantined) == (len(job.records) - without, without)
-    records = {record["id"]: record for record in job.records}
-    with job.store() as store:
-        for row in store:
-            ids = ids_of(records.pop(row.line.id))
-            assert row.token_ids.tolist() == ids
-            assert np.array_equal(row.values(), states_of(ids, server.layers, HIDDEN))
-    assert len(records) == without
-    assert list(server.staging.iterdir()) == []
+from tests.support.states_server import (
+    StatesServer,
+    Trouble,
+    assert_stored,
+    ids_of,
+    on_try,
+    states_of,
+    use,
+    with_rows,
+)
 
 
 async def test_every_row_is_stored_as_the_server_computed_it(job: ExtractJob, server: StatesServer) -> None:
@@ -83,7 +43,27 @@ async def test_every_row_is_stored_as_the_server_computed_it(job: ExtractJob, se
 
     assert (code, progress.rows, progress.total, progress.retried) == (ExitCode.DONE, 40, 40, 0)
     assert sorted(server.asked) == sorted(tuple(ids_of(record)) for record in job.records)
-    assert_whole(job, server)
+    assert_stored(job, server)
+
+
+async def test_a_row_that_is_too_long_is_cut_in_ids_mask_and_states_alike(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add(4, 30)
+    job.add(4, 6)
+    job.fields["maxRowTokens"] = 12
+
+    await job.extract()
+    job.finish()
+
+    with job.store() as store:
+        cut, whole = sorted(store, key=lambda row: row.line.id != job.records[0]["id"])
+        assert cut.token_ids.tolist() == ids_of(job.records[0])[:12]
+        assert cut.loss_mask.tolist() == [0] * 4 + [1] * 8
+        assert np.array_equal(cut.values(), states_of(ids_of(job.records[0])[:12], server.layers, HIDDEN))
+        assert whole.token_ids.tolist() == ids_of(job.records[1])
+        assert store.manifest is not None
+        assert (store.manifest.cut_rows, store.manifest.cut_tokens) == (1, 22)
 
 
 async def test_states_of_16_bits_are_stored_bit_for_bit(job: ExtractJob, server: StatesServer) -> None:
@@ -123,7 +103,7 @@ async def test_what_cannot_be_right_is_asked_again(
     code, progress = await job.extract()
 
     assert (code, progress.rows, progress.quarantined, progress.retried) == (ExitCode.DONE, 6, 0, 6)
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_a_file_is_read_when_its_lock_is_free(job: ExtractJob, server: StatesServer) -> None:
@@ -133,7 +113,7 @@ async def test_a_file_is_read_when_its_lock_is_free(job: ExtractJob, server: Sta
     _, progress = await job.extract()
 
     assert (progress.rows, progress.retried) == (8, 0)
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 @pytest.mark.parametrize(
@@ -161,15 +141,16 @@ async def test_a_row_that_never_is_right_is_quarantined_counted_and_named(
     assert (line["id"], line["reason"], line["tries"]) == (bad["id"], reason, tries)
     (failure,) = job.finish().failures
     assert (failure.reason, failure.count, failure.id) == (reason, 1, f"A/{bad['id']}")
-    assert_whole(job, server, without=1)
+    assert_stored(job, server, without=1)
 
 
+@pytest.mark.parametrize("trouble", [Trouble.ZERO, Trouble.SERVER_ERROR, Trouble.BAD_REQUEST])
 async def test_a_run_of_which_more_than_one_percent_is_quarantined_fails(
-    job: ExtractJob, server: StatesServer
+    job: ExtractJob, server: StatesServer, trouble: Trouble
 ) -> None:
     job.add_many(100, longest=8)
     job.fields["retries"] = 0
-    server.trouble = with_rows(Trouble.ZERO, [ids_of(record) for record in job.records[::3]])
+    server.trouble = with_rows(trouble, [ids_of(record) for record in job.records[::3]])
 
     with pytest.raises(JobRefusedError, match=r"\d+ of 100 rows are quarantined, more than 1 %") as refused:
         await job.extract()
@@ -196,7 +177,7 @@ async def test_a_quarantined_row_is_left_alone_until_another_run_begins(
     job.run["uid"] = ""
     _, progress = await job.extract()
     assert (progress.rows, progress.quarantined) == (100, 0)
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_a_server_that_dies_and_comes_back_costs_nothing(job: ExtractJob, server: StatesServer) -> None:
@@ -210,7 +191,7 @@ async def test_a_server_that_dies_and_comes_back_costs_nothing(job: ExtractJob, 
     code, progress = await extracting
 
     assert (code, progress.rows, progress.quarantined) == (ExitCode.DONE, 30, 0)
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_a_row_that_kills_every_server_is_quarantined_and_takes_no_other_with_it(
@@ -227,7 +208,7 @@ async def test_a_row_that_kills_every_server_is_quarantined_and_takes_no_other_w
     _, progress = await extracting
 
     assert (progress.rows, progress.quarantined) == (99, 1)
-    assert_whole(job, server, without=1)
+    assert_stored(job, server, without=1)
 
 
 async def test_no_more_tokens_are_staged_than_the_budget_and_a_longer_row_goes_alone(
@@ -242,7 +223,7 @@ async def test_no_more_tokens_are_staged_than_the_budget_and_a_longer_row_goes_a
     assert server.most_staged <= 200
     longest_other = max(len(ids_of(record)) for record in job.records[1:])
     assert longest_other <= 64
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_files_of_an_earlier_start_are_deleted_and_those_of_others_stay(
@@ -282,7 +263,7 @@ async def test_sigterm_ends_with_work_left_and_the_next_start_asks_only_for_the_
 
     assert (code, progress.rows) == (ExitCode.DONE, 40)
     assert len(server.asked) == 40 - stored
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_input_that_grew_and_changed_its_order_gives_neither_gaps_nor_duplicates(
@@ -296,7 +277,7 @@ async def test_input_that_grew_and_changed_its_order_gives_neither_gaps_nor_dupl
     _, progress = await job.extract()
 
     assert progress.rows == 15
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_killed_at_any_moment_it_goes_on_where_it_was(job: ExtractJob, server: StatesServer) -> None:
@@ -308,7 +289,7 @@ async def test_killed_at_any_moment_it_goes_on_where_it_was(job: ExtractJob, ser
     code, progress = await job.extract()
 
     assert (code, progress.rows) == (ExitCode.DONE, 60)
-    assert_whole(job, server)
+    assert_stored(job, server)
 
 
 async def test_two_servers_share_the_rows(
@@ -321,59 +302,7 @@ async def test_two_servers_share_the_rows(
 
         assert server.asked
         assert other.asked
-        assert_whole(job, server)
-
-
-@pytest.mark.parametrize(
-    ("trouble", "sentence"),
-    [
-        (Trouble.LAYER_DROPPED, r"states \[\d+, 2, 16\] are not those of 3 layers"),
-        (Trouble.ZERO, "vectors are zero"),
-        (Trouble.NOT_A_NUMBER, "NaN in 1 of"),
-        (Trouble.SHORT, "tokens were asked for"),
-        (Trouble.OTHER_TOKENS, "1 ids differ, the first at position"),
-        (Trouble.MISSING, "it writes no states: the server let go of"),
-        (Trouble.NO_PATH, "the answer names no hidden_states_path"),
-        (Trouble.ELSEWHERE, "the server writes states to /elsewhere, and the extractor reads them in"),
-        (Trouble.BAD_REQUEST, "HTTP 400"),
-    ],
-    ids=lambda value: value.name.lower() if isinstance(value, Trouble) else "",
-)
-async def test_a_server_that_cannot_be_trusted_is_refused_before_the_mass(
-    job: ExtractJob, server: StatesServer, trouble: Trouble, sentence: str
-) -> None:
-    job.add_many(5)
-    server.from_the_start = True
-    server.trouble = lambda _ids, _number: trouble
-
-    with pytest.raises(JobRefusedError, match=sentence):
-        await job.extract()
-
-    assert not list(job.output.glob("states-*"))
-
-
-async def test_a_server_with_too_short_a_limit_is_refused(job: ExtractJob, server: StatesServer) -> None:
-    job.add(20, 20)
-    server.max_model_len = 40
-
-    with pytest.raises(
-        JobRefusedError, match="has 40 tokens, and its max_model_len is 40; it must be larger"
-    ):
-        await job.extract()
-
-
-async def test_a_server_of_another_model_is_refused_by_the_teacher_self_check(
-    job: ExtractJob, server: StatesServer, tmp_path: Path
-) -> None:
-    job.add_many(20)
-    server.teach(make_headed_model(tmp_path / "another", seed=1))
-
-    with pytest.raises(
-        JobRefusedError, match=r"gives its likeliest token at .* of \d+ positions; 99.9% are"
-    ) as e:
-        await job.extract()
-
-    assert e.value.reason == "PreflightFailed"
+        assert_stored(job, server)
 
 
 async def test_progress_is_served_in_the_extractions_own_terms(job: ExtractJob, server: StatesServer) -> None:
