@@ -9,11 +9,11 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from draftmill_api.v1alpha1.draftertrain import WrittenLayerIds
 from draftmill_jobs.train.draft_config import DraftConfigError, read_config
 from draftmill_jobs.train.layers import (
     DraftEngine,
     LayerIdError,
-    LayerIds,
     default_layer_ids,
     entering_layer_ids,
     is_deepseek_family,
@@ -128,7 +128,7 @@ def test_both_formats_say_the_same_of_one_drafter() -> None:
 
     assert flat.config == nested.config
     assert flat.layer_ids == nested.layer_ids == (2, 30, 58)
-    assert (flat.layer_meaning, nested.layer_meaning) == (None, LayerIds.ENTERING_LAYER)
+    assert (flat.layer_meaning, nested.layer_meaning) == (None, WrittenLayerIds.ENTERING_LAYER)
     assert (flat.config.kv_heads, flat.config.head_dim, flat.config.states) == (2, 32, 3)
 
 
@@ -178,7 +178,7 @@ def test_each_engine_gets_the_ids_that_it_reads_as_ours_and_they_are_read_back(
     target: dict[str, Any], engine: DraftEngine, written: list[int]
 ) -> None:
     family = is_deepseek_family(target)
-    meaning = LayerIds.OUTPUT_OF_LAYER if written[0] == 1 else LayerIds.ENTERING_LAYER
+    meaning = WrittenLayerIds.OUTPUT_OF_LAYER if written[0] == 1 else WrittenLayerIds.ENTERING_LAYER
 
     assert layer_ids_for(engine, default_layer_ids(61), target_is_deepseek=family) == written
     assert entering_layer_ids(written, layers=61, target_is_deepseek=family, meaning=None) == (2, 30, 58)
@@ -196,7 +196,9 @@ def test_ids_that_can_be_read_both_ways_are_refused_until_somebody_says_which() 
 
 def test_ids_outside_the_target_are_refused() -> None:
     with pytest.raises(LayerIdError, match="do not fit a target of 4 layers"):
-        entering_layer_ids([2, 3, 4], layers=4, target_is_deepseek=False, meaning=LayerIds.OUTPUT_OF_LAYER)
+        entering_layer_ids(
+            [2, 3, 4], layers=4, target_is_deepseek=False, meaning=WrittenLayerIds.OUTPUT_OF_LAYER
+        )
 
 
 @pytest.mark.parametrize(("ids", "family"), [([0, 2, 4], False), ([1, 2, 4], True)])

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.train.loop import StepReport
-from draftmill_jobs.train.metrics import Yardstick
 from draftmill_jobs.train.tensors import TensorFolder
 from draftmill_jobs.train.training import DRAFTER
 from draftmill_jobs.train.vocabulary import DraftVocabulary
@@ -36,7 +36,8 @@ def test_a_drafter_learns_and_the_best_one_is_exported_with_its_map(tmp_path: Pa
     assert reports[-1].losses[0] < reports[0].losses[0] / 2
     assert len(evaluations) == 6
     assert {evaluation.yardstick for evaluation in evaluations} == {Yardstick.ACCEPTANCE_LENGTH}
-    assert outcome.state.best == max(evaluation.figure for evaluation in evaluations) > 2
+    assert outcome.state.best is not None
+    assert outcome.state.best.length == max(evaluation.figure for evaluation in evaluations) > 2
     config = json.loads((tmp_path / "output" / DRAFTER / "vllm" / "config.json").read_text())
     assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from draftmill_api.v1alpha1.draftertrain import LearningRateSchedule
 from draftmill_jobs.train.optimiser import Optimiser, learning_rate
-from draftmill_jobs.train.settings import LearningRateSchedule, Training
+from draftmill_jobs.train.settings import Training
 
 RATE = 0.1
 

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch._dynamo  # what the first optimiser of a process imports, for seconds
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from draftmill_api.record import RecordStatus
 from draftmill_api.store import RowFacts, StoreBinding
 from draftmill_api.v1alpha1.extractrun import StateDtype
+from draftmill_jobs.main import main
 from draftmill_jobs.store import StoreRow
-from draftmill_jobs.train.__main__ import main
 from draftmill_jobs.train.data import RowCorruptError, RowInfo, TrainRow
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.settings import TrainConfig
@@ -96,16 +97,25 @@ class Rows:
     def rows(self) -> Sequence[RowInfo]:
         return [RowInfo(f"d/{i}", f"prompt {i}", 12 + (5 * i) % 21, self.greedy) for i in range(self.count)]
 
+    def answer(self, row: int) -> NDArray[np.int32]:
+        length = self.rows[row].tokens
+        return self._ids(row)[:length][4:]
+
     def read(self, row: int) -> TrainRow:
         if row in self.corrupt:
             raise RowCorruptError(f"row {row}")
         length = self.rows[row].tokens
-        ids = ((3 * row + self.step * np.arange(length + 1)) % (VOCABULARY - 3) + 3).astype(np.int32)
+        ids = self._ids(row)
         mask = np.arange(length) >= 4
         tables = [_table(f"{layer}th layer", VOCABULARY, HIDDEN) for layer in (2, 4, 5)]
         entering = torch.stack([table[ids[:-1]] for table in tables], 1)
         last = 3 * _table("head", VOCABULARY, HIDDEN)[ids[1:]]
         return TrainRow(ids[:-1], mask, torch.cat([entering, last[:, None]], 1))
+
+    def _ids(self, row: int) -> NDArray[np.int32]:
+        """Those of the row, and the one after it."""
+        places = np.arange(self.rows[row].tokens + 1)
+        return ((3 * row + self.step * places) % (VOCABULARY - 3) + 3).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ class Case:
             else {"scratch": {"draftVocabSize": self.draft_vocabulary}}
         )
         settings = {**TRAINING, **self.training}
-        paths = {"store": "memory", "target": str(target), "output": str(self.folder / self.output)}
+        paths = {"target": str(target), "output": str(self.folder / self.output)}
         return TrainConfig.model_validate({**paths, **start, "training": settings})
 
     def run(
@@ -141,8 +151,16 @@ class Case:
     ) -> Outcome:
         """Trains in this process, or in this one among several as the environment says."""
         config = self.config()
-        with joined(config.gpus_per_node) as world:
-            return train(config, self.rows, shape, world, should_stop=should_stop, report=report)
+        with joined(0) as world:
+            return train(
+                config,
+                self.rows,
+                shape,
+                world,
+                should_stop=should_stop,
+                begun=lambda _: None,
+                report=report,
+            )
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Of the newest checkpoint."""
@@ -169,11 +187,11 @@ def start(
     return process
 
 
-def start_program(config: Path) -> BaseProcess:
-    """`python -m draftmill_jobs.train config`, in a process forked from one that has torch."""
+def start_program(config: Path, *arguments: str) -> BaseProcess:
+    """`draftmill train --config config`, in a process forked from one that has torch."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.training"])
-    process = context.Process(target=_program, args=(str(config),))
+    process = context.Process(target=_program, args=(str(config), *arguments))
     process.start()
     return process
 
@@ -221,9 +239,9 @@ def _train(case: Case, kill_at: int | None, rank: int, ranks: int, port: int) ->
     case.run()
 
 
-def _program(config: str) -> None:
+def _program(config: str, *arguments: str) -> None:
     torch.set_num_threads(1)
-    sys.exit(main([config]))
+    sys.exit(main(["train", "--config", config, *arguments]))
 
 
 def _kill_myself_at(number: int, folder: str) -> None:

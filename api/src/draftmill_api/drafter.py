@@ -48,6 +48,35 @@ class DrafterAcceptance(ApiModel):
     )
 
 
+class EvaluatedConcurrency(ApiModel):
+    """The same prompts, greedily, on a plain server and on one that drafts, so many at a time."""
+
+    concurrency: int = Field(ge=1)
+    prompts: int = Field(ge=1)
+    tokens: int = Field(ge=0, description="Of the answers.")
+    cycles: int = Field(ge=0, description="Draft cycles that the server counted.")
+    acceptance_length: float = Field(
+        ge=1, description="1 + accepted draft tokens / cycles, with the bonus token, as the server counted."
+    )
+    by_position: list[float] = Field(
+        description="Of each draft token, the share of cycles that took it; empty where it is unknown."
+    )
+    plain_tokens_per_second: float
+    drafting_tokens_per_second: float
+    ratio: float = Field(description="Drafting over plain.")
+    identical: int = Field(ge=0, description="Answers that are the same to the last token.")
+
+
+class DrafterEvaluation(ApiModel):
+    """`evaluation.json`: a drafter at work."""
+
+    kind: Literal["DrafterEvaluation"] = "DrafterEvaluation"
+    version: Literal[1] = 1
+    run: JobRun
+    max_tokens: int = Field(description="Most tokens of an answer.")
+    measured: list[EvaluatedConcurrency]
+
+
 class DrafterManifest(ApiModel):
     """`manifest.json`: the artefact of a DrafterTrain, by content."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from draftmill_api.base import ApiModel
@@ -16,6 +18,7 @@ from draftmill_api.v1alpha1.draftertrain import (
     Training,
     WrittenLayerIds,
 )
+from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Sha256
 from draftmill_api.v1alpha1.trainstatus import Figure, TrainPlan, TrainProgress
 
@@ -42,6 +45,21 @@ class JobInit(ApiModel):
     layer_convention: WrittenLayerIds | None = None
 
 
+class JobEvaluation(ApiModel):
+    """Two servers of the target that run already, and what they are asked."""
+
+    plain: Endpoint = Field(description="One that does not draft.")
+    drafting: Endpoint = Field(description="One with the drafter.")
+    max_rows: int = Field(default=64, ge=1, description="Held-out prompts to ask.")
+    max_tokens: int = Field(default=256, ge=1, description="Most tokens of an answer.")
+    concurrency: list[Annotated[int, Field(ge=1)]] = Field(
+        default_factory=lambda: [1],
+        min_length=1,
+        max_length=16,
+        description="Requests at a time, one after another.",
+    )
+
+
 class TrainJobConfig(ApiModel):
     """Config of `draftmill plan`, `train` and `finish` for a DrafterTrain: exactly one of init, scratch."""
 
@@ -60,6 +78,7 @@ class TrainJobConfig(ApiModel):
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     held_out_percent: int = Field(default=5, ge=0, le=99)
     export: Export = Field(default_factory=Export)
+    evaluation: JobEvaluation | None = Field(default=None, description="Of `draftmill evaluate` alone.")
     plan: TrainPlan | None = Field(
         default=None, description="What the plan found, for the steps after it; they make their own without."
     )

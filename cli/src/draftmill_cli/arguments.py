@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SPECFORGE, SPECULATORS = "specforge", "speculators"
-JOB_STEPS = ("plan", "generate", "extract", "finish", "install-connector")
+JOB_STEPS = ("plan", "generate", "extract", "train", "evaluate", "finish", "install-connector")
 POD_ROLES = ("plan", "server", "worker", "finish")
 
 _DESCRIPTION = """\
@@ -16,8 +16,8 @@ Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
 
 On a cluster:             get, status, watch, logs, suspend, resume, restart, retry
                           (also as `kubectl draftmill ...`)
-On files:                 sample, check, store verify|stat|head|export
-Without any Kubernetes:   plan, generate, extract, finish --config job.yaml
+On files:                 sample, check, store verify|stat|head|export, lineage, export
+Without any Kubernetes:   plan, generate, extract, train, evaluate, finish --config job.yaml
 """
 
 
@@ -115,6 +115,31 @@ def _store(parser: argparse.ArgumentParser) -> None:
         action.add_argument("folder", metavar="PATH", type=Path, help="the folder of the store")
 
 
+def _export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DRAFTER", type=Path, help="the drafter's folder for vLLM")
+    parser.add_argument("--format", required=True, choices=[SPECULATORS], help="whose format")
+    parser.add_argument("--target", required=True, metavar="DIR", type=Path, help="the target model's folder")
+    parser.add_argument("--output", required=True, metavar="DIR", type=Path, help="an empty or new folder")
+    parser.add_argument(
+        "--target-name", metavar="NAME", help="what the drafter calls its target (default: the folder)"
+    )
+    parser.add_argument(
+        "--draft-tokens", metavar="N", type=int, default=4, help="tokens to draft in a cycle (default: 4)"
+    )
+
+
+def _lineage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DRAFTER", type=Path, help="the folder of a drafter, or of its run")
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        action="append",
+        default=[],
+        help="where a volume of the runs is mounted here; may be given more than once",
+    )
+
+
 def _nothing(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -148,6 +173,15 @@ COMMANDS = (
         extra="jobs",
     ),
     Command("store", "look at a store of hidden states, or export it", _store, extra="jobs"),
+    Command("export", "write a drafter in the format of another project", _export, extra="train"),
+    Command(
+        "lineage",
+        "follow a drafter back to its prompts",
+        _lineage,
+        "Follow a drafter's manifest to hidden states and answers, by hash. Exit code: 0 when the chain is "
+        "whole, 1 when it breaks.",
+        extra="jobs",
+    ),
     Command(
         "suspend",
         "stop a run and free what it holds",
@@ -180,6 +214,8 @@ _STEP_SUMMARIES = (
     "job: look at model, input and storage before anything is asked",
     "job: ask every prompt and keep the exact token ids",
     "job: store the hidden states of every row",
+    "job: train a drafter on the hidden states",
+    "job: replay held-out prompts with and without the drafter",
     "job: re-read the result, write summary.json and manifest.json",
     "put the hidden-state connector for vLLM on CPU into a folder",
 )

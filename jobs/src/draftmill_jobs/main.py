@@ -1,10 +1,11 @@
-"""`python -m draftmill_jobs plan|generate|extract|finish --config job.yaml`: the steps as a program."""
+"""`python -m draftmill_jobs STEP --config job.yaml`: the steps as a program."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
+from draftmill_api.trainjob import TrainJobConfig
 from draftmill_jobs.errors import JobError, JobRefusedError
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
@@ -35,12 +37,15 @@ class Step(StrEnum):
     PLAN = "plan"
     GENERATE = "generate"
     EXTRACT = "extract"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
     FINISH = "finish"
 
 
 _INSTALL: Final = "install-connector"
 _OF_SYNTH_RUN: Final = (Step.PLAN, Step.GENERATE, Step.FINISH)
 _OF_EXTRACT_RUN: Final = (Step.PLAN, Step.EXTRACT, Step.FINISH)
+_OF_DRAFTER_TRAIN: Final = (Step.PLAN, Step.TRAIN, Step.FINISH, Step.EVALUATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +76,23 @@ def run_step(step: Step, config: Path, options: Options) -> ExitCode:
         file = read(config)
         if file.kind is SynthJobConfig:
             code, message = _synth_run(step, file, options)
-        else:
+        elif file.kind is ExtractJobConfig:
             code, message = _extract_run(step, file, options)
+        else:
+            code, message = _drafter_train(step, file, options)
     except JobError as error:
         log.error("%s: %s", error.reason, error.message)  # noqa: TRY400 - said in a sentence, no trace
         code, message = error.exit_code, TerminationMessage(refusal=error.refusal())
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("draftmill"):
+            raise
+        missing = JobRefusedError(
+            "LibraryMissing",
+            f"{step} needs {error.name}, which is not installed: choose an image that has it, or "
+            "pip install 'draftmill[train]'",
+        )
+        log.error("%s: %s", missing.reason, missing.message)  # noqa: TRY400 - said in a sentence, no trace
+        code, message = missing.exit_code, TerminationMessage(refusal=missing.refusal())
     termination.write(message)
     return code
 
@@ -114,6 +131,28 @@ def _extract_run(step: Step, file: ConfigFile, options: Options) -> Ended:
             raise _not_a_step(step, "an ExtractRun", _OF_EXTRACT_RUN, file.path)
 
 
+def _drafter_train(step: Step, file: ConfigFile, options: Options) -> Ended:
+    loaded = file.parse(TrainJobConfig)
+    match step:
+        case Step.PLAN:
+            from draftmill_jobs.train.planning import plan  # noqa: PLC0415 - heavy, and not always needed
+
+            return ExitCode.DONE, TerminationMessage(train_plan=_served(plan, loaded, options))
+        case Step.TRAIN:
+            return _train(file.path, loaded, options)
+        case Step.FINISH:
+            from draftmill_jobs.train.finishing import finish  # noqa: PLC0415 - heavy, and not always needed
+
+            return ExitCode.DONE, TerminationMessage(train_finish=_served(finish, loaded, options))
+        case Step.EVALUATE:
+            from draftmill_jobs.evaluate.evaluating import evaluate  # noqa: PLC0415 - not always needed
+
+            asyncio.run(evaluate(loaded.config))
+            return ExitCode.DONE, TerminationMessage()
+        case _:
+            raise _not_a_step(step, "a DrafterTrain", _OF_DRAFTER_TRAIN, file.path)
+
+
 def _not_a_step(step: Step, run: str, steps: tuple[Step, ...], path: Path) -> JobRefusedError:
     *first, last = steps
     return JobRefusedError(
@@ -144,6 +183,25 @@ def _extract(path: Path, loaded: LoadedConfig[ExtractJobConfig], options: Option
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code, progress = runner.run(extract(path, loaded, http_port=options.port, grace=options.grace))
     return code, TerminationMessage(worker=WorkerResult(extraction=progress))
+
+
+def _train(path: Path, loaded: LoadedConfig[TrainJobConfig], options: Options) -> Ended:
+    """This process, or those that it starts, one for each GPU of this machine."""
+    from draftmill_jobs.train.places import is_rank, join_alone, this_machine  # noqa: PLC0415 - of this step only
+
+    if not is_rank(os.environ):
+        config = loaded.config
+        machine = this_machine(os.environ, nodes=config.nodes, gpus_per_node=config.gpus_per_node)
+        if machine.processes > 1:
+            from draftmill_jobs.train.launching import launch, this_program  # noqa: PLC0415 - seldom needed
+
+            return launch(machine, this_program(path, options.http_port))
+        if machine.ranks > 1:
+            join_alone(machine)
+    from draftmill_jobs.train.worker import train_as_rank  # noqa: PLC0415 - heavy, and not always needed
+
+    code, progress = asyncio.run(train_as_rank(loaded, http_port=options.port))
+    return code, TerminationMessage(worker=WorkerResult(training=progress))
 
 
 def _served(look: Callable[[Config], T], loaded: LoadedConfig[Config], options: Options) -> T:
@@ -192,6 +250,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         (Step.PLAN, "look at model, input and storage before any server is started"),
         (Step.GENERATE, "ask every row that has no answer yet"),
         (Step.EXTRACT, "store the hidden states of every row that the store does not have yet"),
+        (Step.TRAIN, "train a drafter on the hidden states, from the newest checkpoint on"),
+        (Step.EVALUATE, "replay held-out prompts on a plain server and on one with the drafter"),
         (Step.FINISH, "check what is on disk, and write summary.json and manifest.json"),
     ):
         command = steps.add_parser(step.value, help=words, description=words)

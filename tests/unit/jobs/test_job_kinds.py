@@ -28,7 +28,9 @@ def test_the_kind_of_run_says_which_config_it_is(tmp_path: Path) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
-    with pytest.raises(JobRefusedError, match=r"run\.kind is 'Other'; it is one of SynthRun and ExtractRun"):
+    with pytest.raises(
+        JobRefusedError, match=r"run\.kind is 'Other'; it is one of SynthRun, ExtractRun, DrafterTrain"
+    ):
         read(config(tmp_path, "run: {kind: Other}"))
 
 

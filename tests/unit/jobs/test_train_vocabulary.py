@@ -24,16 +24,15 @@ def test_ids_that_never_occur_fill_up_from_the_lowest() -> None:
 
 def test_the_choice_does_not_depend_on_the_order_of_the_data() -> None:
     ids = np.array([3, 9, 9, 1, 3, 7], np.int32)
-    mask = np.ones(6, np.bool_)
-    chosen = [choose_vocabulary(count_tokens(x, mask, 12), 3).target_ids.tolist() for x in (ids, ids[::-1])]
+    chosen = [choose_vocabulary(count_tokens(x, 12), 3).target_ids.tolist() for x in (ids, ids[::-1])]
 
     assert chosen[0] == chosen[1] == [1, 3, 9]
 
 
-def test_only_tokens_under_the_mask_count() -> None:
-    counts = count_tokens(np.array([4, 4, 2], np.int32), np.array([False, False, True]), 6)
+def test_what_is_no_id_of_the_target_is_not_counted() -> None:
+    counts = count_tokens(np.array([4, -1, 4, 2, 6], np.int32), 6)
 
-    assert counts.tolist() == [0, 0, 1, 0, 0, 0]
+    assert counts.tolist() == [0, 0, 1, 0, 2, 0]
 
 
 def test_without_counts_there_is_an_error_and_no_vocabulary_of_another_size() -> None:

@@ -194,8 +194,18 @@ async def read_server_figures(
     Raises:
         RequestFailedError: It did not answer this time.
     """
+    page = await read_metrics_page(session, url)
+    return read_figures(engine, page) if page is not None else None
+
+
+async def read_metrics_page(session: aiohttp.ClientSession, url: str) -> str | None:
+    """The server's Prometheus page; None when it has none.
+
+    Raises:
+        RequestFailedError: It did not answer this time.
+    """
     status, body = await _get(session, f"{url}/metrics")
-    return read_figures(engine, body.decode(errors="replace")) if status == 200 else None
+    return body.decode(errors="replace") if status == 200 else None
 
 
 async def read_served_models(session: aiohttp.ClientSession, url: str) -> dict[str, int | None]:

@@ -14,15 +14,20 @@ from pydantic import ValidationError
 
 from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.jobconfig import SynthJobConfig, config_hash
+from draftmill_api.trainjob import TrainJobConfig
 from draftmill_jobs.errors import JobRefusedError
 
 log = logging.getLogger(__name__)
 
-JobConfig: TypeAlias = SynthJobConfig | ExtractJobConfig
-Config = TypeVar("Config", SynthJobConfig, ExtractJobConfig)
+JobConfig: TypeAlias = SynthJobConfig | ExtractJobConfig | TrainJobConfig
+Config = TypeVar("Config", SynthJobConfig, ExtractJobConfig, TrainJobConfig)
 
 _DEFAULT_KIND: Final = "SynthRun"
-_TYPES: Final[dict[str, type[JobConfig]]] = {"SynthRun": SynthJobConfig, "ExtractRun": ExtractJobConfig}
+_TYPES: Final[dict[str, type[JobConfig]]] = {
+    "SynthRun": SynthJobConfig,
+    "ExtractRun": ExtractJobConfig,
+    "DrafterTrain": TrainJobConfig,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ def read(path: Path) -> ConfigFile:
     run = value.get("run")
     kind = run.get("kind", _DEFAULT_KIND) if isinstance(run, dict) else _DEFAULT_KIND
     if not isinstance(kind, str) or kind not in _TYPES:
-        raise _invalid(f"{path}: run.kind is {kind!r}; it is one of {' and '.join(_TYPES)}")
+        raise _invalid(f"{path}: run.kind is {kind!r}; it is one of {', '.join(_TYPES)}")
     return ConfigFile(path, text, value, _TYPES[kind])
 
 

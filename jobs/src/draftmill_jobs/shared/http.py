@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.progress import Progress
 from draftmill_api.v1alpha1.extractstatus import ExtractProgress
+from draftmill_api.v1alpha1.trainstatus import TrainProgress
 
 log = logging.getLogger(__name__)
 
@@ -65,14 +66,14 @@ class _Pages:
 
     async def metrics(self, _: web.Request) -> web.Response:
         registry = CollectorRegistry()
-        registry.register(_ProgressCollector(self._progress()))
+        registry.register(ProgressCollector(self._progress()))
         return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
 
     async def healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
 
-class _ProgressCollector(Collector):
+class ProgressCollector(Collector):
     """The progress in Prometheus' terms."""
 
     def __init__(self, progress: Progress) -> None:
@@ -82,6 +83,9 @@ class _ProgressCollector(Collector):
         """Yields the metrics."""
         if self._progress.extraction is not None:
             yield from _of_extraction(self._progress.extraction)
+            return
+        if self._progress.training is not None:
+            yield from _of_training(self._progress.training)
             return
         rows = GaugeMetricFamily(
             "draftmill_rows", "Rows by what became of them.", labels=["dataset", "state"]
@@ -119,3 +123,21 @@ def _of_extraction(progress: ExtractProgress) -> Iterable[Metric]:
     )
     yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=progress.in_flight)
     yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=progress.retried)
+
+
+def _of_training(progress: TrainProgress) -> Iterable[Metric]:
+    yield GaugeMetricFamily("draftmill_training_step", "Optimiser steps done.", value=progress.step)
+    yield GaugeMetricFamily("draftmill_training_steps_expected", "Optimiser steps.", value=progress.total)
+    yield GaugeMetricFamily("draftmill_training_epoch", "Epoch, from 1.", value=progress.epoch)
+    yield CounterMetricFamily("draftmill_training_tokens", "Tokens trained on.", value=progress.tokens)
+    yield GaugeMetricFamily(
+        "draftmill_training_corrupt_rows", "Rows left out: they are corrupt.", value=progress.corrupt_rows
+    )
+    for name, words, figure in (
+        ("draftmill_training_loss", "Mean loss of the last steps.", progress.loss),
+        ("draftmill_acceptance_length", "Simulated, on greedy rows held out.", progress.acceptance_length),
+        ("draftmill_teacher_agreement", "On sampled rows held out.", progress.teacher_agreement),
+        ("draftmill_training_data_wait_percent", "Time spent waiting for data.", progress.data_wait),
+    ):
+        if figure:
+            yield GaugeMetricFamily(name, words, value=float(figure))

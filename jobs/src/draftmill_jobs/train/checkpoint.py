@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from draftmill_api.base import ApiModel
+from draftmill_api.drafter import DrafterAcceptance
 from draftmill_jobs.shared.files import sync_folder, write_atomically
 
 _WEIGHTS: Final = "model.safetensors"
@@ -39,9 +40,14 @@ class TrainState(ApiModel):
     identity: str = Field(description="Hash of rows, settings and drafter that the steps depend on.")
     tokens: int = Field(default=0, ge=0, description="Tokens trained on, over all ranks.")
     corrupt: list[int] = Field(default_factory=list, description="Rows found to be corrupt so far.")
-    best: float | None = Field(default=None, description="The best figure of an evaluation so far.")
+    best: DrafterAcceptance | None = Field(default=None, description="The best evaluation so far.")
     best_step: int | None = Field(default=None, description="After which step.")
     bytes: dict[str, int] = Field(default_factory=dict, description="Size of each file beside this one.")
+
+
+def checkpoint_name(step: int) -> str:
+    """The folder of the checkpoint after so many steps."""
+    return f"step-{step:08}"
 
 
 class Checkpoints:
@@ -108,7 +114,7 @@ class Checkpoints:
         return load_file(self._path(step) / _MOMENTS)
 
     def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step:08}"
+        return self.folder / checkpoint_name(step)
 
     def _is_whole(self, step: int) -> bool:
         """A rename makes it so where file systems keep their promises; sizes are compared for the others."""

@@ -62,6 +62,9 @@ class RowSource(Protocol):
     def rows(self) -> Sequence[RowInfo]:
         """What there is."""
 
+    def answer(self, row: int) -> NDArray[np.int32]:
+        """The tokens of a row's answer, without a look at its states or its hash."""
+
     def read(self, row: int) -> TrainRow:
         """Reads one.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from draftmill_jobs.train.layers import LayerIds
+from draftmill_api.v1alpha1.draftertrain import WrittenLayerIds
 from draftmill_jobs.train.rope import Rope, RopeError
 
 FLAT_ARCHITECTURE: Final = "LlamaForCausalLMEagle3"
@@ -75,7 +75,7 @@ class WrittenConfig:
 
     config: DraftConfig
     layer_ids: tuple[int, ...] | None
-    layer_meaning: LayerIds | None
+    layer_meaning: WrittenLayerIds | None
 
 
 def read_config(config: Mapping[str, Any]) -> WrittenConfig:
@@ -114,7 +114,7 @@ def _speculators(config: Mapping[str, Any]) -> WrittenConfig:
     _refuse_other_drafters(layer)
     ids = config.get("eagle_aux_hidden_state_layer_ids")
     drafter = _draft_config(layer, config, ids)
-    return WrittenConfig(drafter, tuple(ids) if ids else None, LayerIds.ENTERING_LAYER)
+    return WrittenConfig(drafter, tuple(ids) if ids else None, WrittenLayerIds.ENTERING_LAYER)
 
 
 def _draft_config(layer: Mapping[str, Any], options: Mapping[str, Any], ids: list[int] | None) -> DraftConfig:

@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from draftmill_api.drafter import DrafterAcceptance
+from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.train.data import PackedBatch, RowInfo
-from draftmill_jobs.train.metrics import Acceptance, Yardstick, count_acceptance
+from draftmill_jobs.train.metrics import Acceptance, count_acceptance
 from draftmill_jobs.train.packing import Batch, pack, share_of
 from draftmill_jobs.train.step import Unroller
 from draftmill_jobs.train.vocabulary import DraftVocabulary
@@ -36,6 +38,16 @@ class Evaluation:
     def figure(self) -> float:
         """What the best checkpoint is chosen by."""
         return self.acceptance.length
+
+    def measured(self) -> DrafterAcceptance:
+        """The same, as checkpoints and manifests keep it."""
+        return DrafterAcceptance(
+            yardstick=self.yardstick,
+            length=self.acceptance.length,
+            cycles=self.acceptance.cycles,
+            by_position=list(self.acceptance.by_position),
+            accuracy=list(self.acceptance.accuracy),
+        )
 
 
 def yardstick_for(rows: Iterable[RowInfo]) -> Yardstick:

@@ -12,14 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from draftmill_jobs.errors import JobFailedError
 from draftmill_jobs.shared.files import sync_folder
-from draftmill_jobs.train.draft_config import FLAT_ARCHITECTURE, DraftConfig, read_config
-from draftmill_jobs.train.layers import DraftEngine, layer_ids_for
-from draftmill_jobs.train.starting import expected_shapes
+from draftmill_jobs.train.draft_config import FLAT_ARCHITECTURE, DraftConfig, DraftConfigError
+from draftmill_jobs.train.layers import DraftEngine
+from draftmill_jobs.train.starting import expected_shapes, read_draft_config
+from draftmill_jobs.train.tensors import TensorFolder, TensorFolderError
 from draftmill_jobs.train.vocabulary import DraftVocabulary
 
 _WEIGHTS: Final = "model.safetensors"
@@ -33,15 +34,13 @@ class Trained:
 
     Attributes:
         weights: The trained tensors.
-        layer_ids: Of the states that enter it, "entering layer".
-        target_is_deepseek: See `is_deepseek_family`.
+        layer_ids: The numbers to write for each engine.
     """
 
     config: DraftConfig
     vocabulary: DraftVocabulary
     weights: Mapping[str, Tensor]
-    layer_ids: tuple[int, ...]
-    target_is_deepseek: bool
+    layer_ids: Mapping[DraftEngine, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -66,15 +65,9 @@ def export_flat(trained: Trained, folder: Path) -> dict[DraftEngine, Path]:
         The folder for each engine.
 
     Raises:
-        LayerIdError: An engine cannot be told these layers.
         JobFailedError: What was written is not what was meant.
     """
-    ids = {
-        engine: layer_ids_for(engine, trained.layer_ids, target_is_deepseek=trained.target_is_deepseek)
-        for engine in DraftEngine
-    }
-    one_fits = len({tuple(each) for each in ids.values()}) == 1
-    folders = {engine: folder if one_fits else folder / engine.value for engine in DraftEngine}
+    folders = engine_folders(trained.layer_ids, folder)
     made = folder.with_name(f".{folder.name}.unfinished")
     shutil.rmtree(made, ignore_errors=True)
     written: Path | None = None
@@ -88,8 +81,8 @@ def export_flat(trained: Trained, folder: Path) -> dict[DraftEngine, Path]:
             written = inner / _WEIGHTS
         else:
             os.link(written, inner / _WEIGHTS)
-        _write_config(inner, flat_config(trained.config, ids[engine]))
-        verify(inner, trained)
+        _write_config(inner, flat_config(trained.config, trained.layer_ids[engine]))
+        verify(inner, trained, trained.layer_ids[engine])
     _replace(made, folder)
     return folders
 
@@ -109,8 +102,9 @@ def export_speculators(trained: Trained, verifier: Verifier, embeddings: Tensor,
         del tensors["d2t"], tensors["t2d"]
     tensors["embed_tokens.weight"] = embeddings.to(_DTYPE).contiguous()
     save_file(tensors, made / _WEIGHTS, metadata={"format": "pt"})
-    _write_config(made, speculators_config(trained.config, trained.layer_ids, verifier))
-    verify(made, trained)
+    layer_ids = trained.layer_ids[DraftEngine.VLLM]
+    _write_config(made, speculators_config(trained.config, layer_ids, verifier))
+    verify(made, trained, layer_ids)
     _replace(made, folder)
 
 
@@ -161,28 +155,42 @@ def speculators_config(config: DraftConfig, layer_ids: Sequence[int], verifier: 
     }
 
 
-def verify(folder: Path, trained: Trained) -> None:
+def engine_folders(layer_ids: Mapping[DraftEngine, Sequence[int]], folder: Path) -> dict[DraftEngine, Path]:
+    """Where each engine's drafter is: in one folder when all are told the same ids, else in one for each."""
+    one_fits = len({tuple(ids) for ids in layer_ids.values()}) == 1
+    return {engine: folder if one_fits else folder / engine.value for engine in DraftEngine}
+
+
+def verify(folder: Path, trained: Trained, layer_ids: Sequence[int]) -> None:
     """Re-opens a folder and compares every tensor, the map and the config with what was meant.
+
+    Args:
+        folder: Of one engine.
+        trained: What was meant.
+        layer_ids: Those that the folder's config should have.
 
     Raises:
         JobFailedError: Something differs; the message says what.
     """
-    written = read_config(json.loads((folder / _CONFIG).read_text()))
-    if written.config != trained.config or written.layer_ids is None:
+    try:
+        written, tensors = read_draft_config(folder), TensorFolder(folder)
+    except (DraftConfigError, TensorFolderError) as error:
+        raise JobFailedError("ExportDiffers", f"{folder}: {error}") from error
+    if written.config != trained.config or written.layer_ids != tuple(layer_ids):
         raise _differs(folder, "the config")
-    tensors = {name.replace("layers.0.", "midlayer."): x for name, x in load_file(folder / _WEIGHTS).items()}
+    names = {name.replace("layers.0.", "midlayer."): name for name in tensors.names()}
     for name, shape in expected_shapes(trained.config).items():
-        meant = trained.weights[name].to("cpu", _DTYPE)
-        found = tensors.get(name)
-        if found is None or tuple(found.shape) != shape or not torch.equal(found, meant):
+        if name not in names or tensors.shape(names[name]) != shape:
+            raise _differs(folder, name)
+        found, meant = tensors.read(names[name]), trained.weights[name].to("cpu", _DTYPE)
+        if not torch.equal(found, meant):
             raise _differs(folder, name)
         if not torch.isfinite(found).all():
             raise _differs(folder, f"{name}, with NaN or infinite values,")
     vocabulary = trained.vocabulary
     if "d2t" in tensors:
-        again = DraftVocabulary.from_offsets(tensors["d2t"].numpy(), vocabulary.size_of_target)
-        is_same = np.array_equal(again.target_ids, vocabulary.target_ids)
-        if not is_same or not np.array_equal(tensors["t2d"].numpy(), vocabulary.t2d):
+        is_same = np.array_equal(tensors.read("d2t").numpy(), vocabulary.d2t)
+        if not is_same or not np.array_equal(tensors.read("t2d").numpy(), vocabulary.t2d):
             raise _differs(folder, "d2t or t2d")
     elif len(vocabulary) != vocabulary.size_of_target:
         raise _differs(folder, "d2t")

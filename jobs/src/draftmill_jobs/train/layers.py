@@ -15,16 +15,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
+from draftmill_api.v1alpha1.draftertrain import WrittenLayerIds
+
 
 class LayerIdError(ValueError):
     """Layer ids that cannot be read in one way only, or that an engine would read wrongly."""
-
-
-class LayerIds(StrEnum):
-    """What the ids of a checkpoint's config mean."""
-
-    ENTERING_LAYER = "EnteringLayer"
-    OUTPUT_OF_LAYER = "OutputOfLayer"
 
 
 class DraftEngine(StrEnum):
@@ -50,7 +45,7 @@ def default_layer_ids(layers: int) -> tuple[int, ...]:
 
 
 def entering_layer_ids(
-    written: Sequence[int], *, layers: int, target_is_deepseek: bool, meaning: LayerIds | None
+    written: Sequence[int], *, layers: int, target_is_deepseek: bool, meaning: WrittenLayerIds | None
 ) -> tuple[int, ...]:
     """Brings a checkpoint's ids to "entering layer".
 
@@ -66,7 +61,7 @@ def entering_layer_ids(
     ids = tuple(written)
     if meaning is None:
         meaning = _guess(ids, layers, target_is_deepseek=target_is_deepseek)
-    if meaning is LayerIds.OUTPUT_OF_LAYER:
+    if meaning is WrittenLayerIds.OUTPUT_OF_LAYER:
         ids = tuple(i + 1 for i in ids)
     if not ids or list(ids) != sorted(set(ids)) or ids[0] < 0 or ids[-1] > layers:
         raise LayerIdError(f"layer ids {list(written)} do not fit a target of {layers} layers")
@@ -90,15 +85,15 @@ def layer_ids_for(engine: DraftEngine, ids: Sequence[int], *, target_is_deepseek
     return list(ids)
 
 
-def _guess(ids: tuple[int, ...], layers: int, *, target_is_deepseek: bool) -> LayerIds:
+def _guess(ids: tuple[int, ...], layers: int, *, target_is_deepseek: bool) -> WrittenLayerIds:
     if target_is_deepseek:
-        return LayerIds.OUTPUT_OF_LAYER if ids[:1] == (1,) else LayerIds.ENTERING_LAYER
+        return WrittenLayerIds.OUTPUT_OF_LAYER if ids[:1] == (1,) else WrittenLayerIds.ENTERING_LAYER
     entering = default_layer_ids(layers)
     if ids == entering:
-        return LayerIds.ENTERING_LAYER
+        return WrittenLayerIds.ENTERING_LAYER
     if ids == tuple(i - 1 for i in entering):
-        return LayerIds.OUTPUT_OF_LAYER
+        return WrittenLayerIds.OUTPUT_OF_LAYER
     raise LayerIdError(
         f"layer ids {list(ids)} may mean the stream before or after these layers: say which "
-        f"({', '.join(LayerIds)})"
+        f"({', '.join(WrittenLayerIds)})"
     )

@@ -33,9 +33,10 @@ class StepReport:
         step: Steps done.
         losses: Mean divergence of each step of training-time test, over all ranks.
         gradient_norm: Before clipping.
-        tokens_per_second: Over all ranks, since this process started.
-        data_wait: Share of that time that this process waited for data.
+        data_wait: Share of the time since this process started that it waited for data.
         evaluation: When there was one after this step.
+        state: Where the training is.
+        saved_step: Of the newest checkpoint.
     """
 
     step: int
@@ -44,9 +45,10 @@ class StepReport:
     losses: tuple[float, ...]
     learning_rate: float
     gradient_norm: float
-    tokens_per_second: float
     data_wait: float
     evaluation: Evaluation | None
+    state: TrainState
+    saved_step: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Loop:
         Raises:
             JobFailedError: More than one row in a hundred is corrupt, or the loss is no number.
         """
-        positions, began, before = self.schedule.positions, time.monotonic(), state.tokens
+        positions, began, saved = self.schedule.positions, time.monotonic(), state.step
         feed = Prefetcher(self.reading, self._ahead(state.step))
         for batch in feed:
             stop, state, counts = self._agree(state, batch)
@@ -92,7 +94,8 @@ class Loop:
                 return state, False
             at, rate = positions[state.step], learning_rate(self.settings, state.step, len(positions))
             losses, norm = self._step(batch, counts, rate)
-            state, evaluation = self._after(state.model_copy(update={"step": state.step + 1}))
+            state, evaluation, is_saved = self._after(state.model_copy(update={"step": state.step + 1}))
+            saved = state.step if is_saved else saved
             spent = max(time.monotonic() - began, 1e-9)
             self.report(
                 StepReport(
@@ -102,9 +105,10 @@ class Loop:
                     losses=losses,
                     learning_rate=rate,
                     gradient_norm=norm,
-                    tokens_per_second=(state.tokens - before) / spent,
                     data_wait=feed.waited / spent,
                     evaluation=evaluation,
+                    state=state,
+                    saved_step=saved,
                 )
             )
         return state, True
@@ -151,18 +155,20 @@ class Loop:
             )
         return losses, norm
 
-    def _after(self, state: TrainState) -> tuple[TrainState, Evaluation | None]:
-        """Evaluates when an epoch has ended, and saves when it is time."""
+    def _after(self, state: TrainState) -> tuple[TrainState, Evaluation | None, bool]:
+        """Evaluates when an epoch has ended, and saves when it is time; says whether it did."""
         positions, evaluation = self.schedule.positions, None
         is_last = state.step == len(positions)
         has_ended = is_last or positions[state.step].batch == 0
         if has_ended and self.held_out:
             evaluation = self._evaluate()
-            if state.best is None or evaluation.figure > state.best:
-                state = state.model_copy(update={"best": evaluation.figure, "best_step": state.step})
-        if has_ended or state.step % self.settings.save_every_steps == 0:
+            if state.best is None or evaluation.figure > state.best.length:
+                best = {"best": evaluation.measured(), "best_step": state.step}
+                state = state.model_copy(update=best)
+        is_saved = has_ended or state.step % self.settings.save_every_steps == 0
+        if is_saved:
             self._save(state)
-        return state, evaluation
+        return state, evaluation, is_saved
 
     def _evaluate(self) -> Evaluation:
         batches = self.evaluator.batches(self.held_out, self.settings.tokens_per_batch, self.world)

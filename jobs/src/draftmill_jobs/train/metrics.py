@@ -9,20 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-
-class Yardstick(StrEnum):
-    """What drafted tokens are compared with, and so what the result may be called."""
-
-    ACCEPTANCE_LENGTH = "acceptanceLength"
-    """Tokens of answers at temperature 0: what a server would have accepted."""
-    TEACHER_AGREEMENT = "teacherAgreement"
-    """The target's most likely tokens along answers that were sampled: no server accepts by that."""
 
 
 @dataclass(frozen=True, slots=True)

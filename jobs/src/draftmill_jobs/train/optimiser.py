@@ -9,7 +9,8 @@ from typing import Final, assert_never
 import torch
 from torch import Tensor, nn
 
-from draftmill_jobs.train.settings import LearningRateSchedule, Training
+from draftmill_api.v1alpha1.draftertrain import LearningRateSchedule
+from draftmill_jobs.train.settings import Training
 
 _BETAS: Final = (0.9, 0.95)
 _MOMENTS: Final = ("exp_avg", "exp_avg_sq")

@@ -1,45 +1,14 @@
-"""What a training is told."""
+"""What a training is told, in numbers: the job's config with every default of its start settled."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+import math
 
 from pydantic import Field
 
 from draftmill_api.base import ApiModel
-from draftmill_jobs.train.layers import LayerIds
-
-
-class LearningRateSchedule(StrEnum):
-    """How the learning rate goes after the warm-up."""
-
-    COSINE = "Cosine"
-    LINEAR = "Linear"
-    CONSTANT = "Constant"
-
-
-class Precision(StrEnum):
-    """In what the large products are computed; weights, moments, norms and loss are always float32."""
-
-    FLOAT32 = "Float32"
-    BFLOAT16 = "BFloat16"
-
-
-class Scratch(ApiModel):
-    """The shape of a drafter that starts from nothing; whatever is left out is the target's."""
-
-    draft_vocab_size: int = Field(ge=1)
-    hidden_size: int | None = Field(default=None, ge=1)
-    intermediate_size: int | None = Field(default=None, ge=1)
-    heads: int | None = Field(default=None, ge=1)
-    kv_heads: int | None = Field(default=None, ge=1)
-
-
-class Init(ApiModel):
-    """A drafter to start from."""
-
-    path: str = Field(description="Folder of a flat EAGLE-3 checkpoint, or one of speculators.")
-    layer_ids: LayerIds | None = Field(default=None, description="What the layer ids of its config mean.")
+from draftmill_api.trainjob import JobInit, TrainJobConfig
+from draftmill_api.v1alpha1.draftertrain import ExportLayerIds, LearningRateSchedule, Precision, Scratch
 
 
 class Training(ApiModel):
@@ -70,12 +39,42 @@ class Training(ApiModel):
 class TrainConfig(ApiModel):
     """One training: exactly one of init and scratch."""
 
+    CALLED = "training"
     EXACTLY_ONE_OF = ("init", "scratch")
 
-    store: str = Field(description="Folder of the hidden states.")
     target: str = Field(description="Folder of the target model.")
     output: str = Field(description="Folder for checkpoints and the drafter.")
-    init: Init | None = None
+    init: JobInit | None = None
     scratch: Scratch | None = None
     training: Training = Field(default_factory=Training)
-    gpus_per_node: int = Field(default=0, ge=0)
+    export: ExportLayerIds = Field(default_factory=ExportLayerIds)
+
+
+def settings_of(config: TrainJobConfig) -> TrainConfig:
+    """What a job's config says."""
+    told = config.training
+    return TrainConfig(
+        target=config.target.path,
+        output=config.output.path,
+        init=config.init,
+        scratch=config.scratch,
+        training=Training(
+            epochs=told.epochs,
+            learning_rate=config.learning_rate,
+            schedule=told.schedule,
+            warmup_steps=told.warmup_steps,
+            ttt_length=config.ttt_length,
+            ttt_decay=config.ttt_decay,
+            tokens_per_batch=told.tokens_per_batch,
+            max_row_tokens=told.max_row_tokens,
+            gradient_clip=float(told.gradient_clip),
+            precision=told.precision,
+            seed=told.seed,
+            l2_to_init=float(told.l2_to_init),
+            noise=float(told.noise_std) * math.sqrt(3),
+            held_out_percent=config.held_out_percent,
+            save_every_steps=config.checkpoint.every_steps,
+            keep_checkpoints=config.checkpoint.keep,
+        ),
+        export=config.export.layer_ids,
+    )

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from draftmill_api.store import StoreLine
 from draftmill_api.v1alpha1.extractrun import StateDtype
@@ -63,6 +64,13 @@ class StoreRows:
             )
             for line in self._store.lines
         ]
+
+    def answer(self, row: int) -> NDArray[np.int32]:
+        """The tokens of a row's answer, without a look at its states or its hash."""
+        stored = self._store[row]
+        tokens = self._tokens(stored.line)
+        answer: NDArray[np.int32] = stored.token_ids[:tokens][stored.loss_mask[:tokens] != 0]
+        return answer
 
     def read(self, row: int) -> TrainRow:
         """Reads one.

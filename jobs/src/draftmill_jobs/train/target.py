@@ -29,6 +29,25 @@ class TargetError(ValueError):
     """A target whose next-token distribution cannot be rebuilt from its last state."""
 
 
+@dataclass(frozen=True)
+class TargetShape:
+    """What is known of the target before its tensors are read.
+
+    Attributes:
+        config: Its config.json.
+        vocab_size: V, the rows of lm_head.
+        hidden_size: H, of its states.
+        embedding_size: Width of its embeddings.
+        norm_eps: What its final norm adds to the mean square.
+    """
+
+    config: Mapping[str, Any]
+    vocab_size: int
+    hidden_size: int
+    embedding_size: int
+    norm_eps: float
+
+
 @dataclass(frozen=True, eq=False)
 class TargetTensors:
     """What is needed of the target, on the CPU, as it is stored.
@@ -78,6 +97,23 @@ def read_target_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def look_at_target(folder: Path) -> TargetShape:
+    """What a target's folder holds, by its config and the headers of its files.
+
+    Raises:
+        TargetError: A tensor is missing or its logits are not norm and lm_head alone.
+        TensorFolderError: The files cannot be read.
+    """
+    found = _find(folder)
+    return TargetShape(
+        config=found.config,
+        vocab_size=found.tensors.shape(found.head)[0],
+        hidden_size=found.tensors.shape(found.norm)[0],
+        embedding_size=found.tensors.shape(found.embeddings)[1],
+        norm_eps=found.norm_eps,
+    )
+
+
 def read_target(folder: Path) -> TargetTensors:
     """Reads a target's folder.
 
@@ -85,6 +121,30 @@ def read_target(folder: Path) -> TargetTensors:
         TargetError: A tensor is missing or its logits are not norm and lm_head alone.
         TensorFolderError: The files cannot be read.
     """
+    found = _find(folder)
+    table = found.tensors.read(found.embeddings)
+    return TargetTensors(
+        config=found.config,
+        embeddings=table,
+        norm=found.tensors.read(found.norm),
+        norm_eps=found.norm_eps,
+        head=table if found.head == found.embeddings else found.tensors.read(found.head),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A target's folder, and the names of the tensors in it."""
+
+    config: dict[str, Any]
+    tensors: TensorFolder
+    embeddings: str
+    norm: str
+    head: str
+    norm_eps: float
+
+
+def _find(folder: Path) -> _Found:
     config = read_target_config(folder)
     text = text_config(config)
     _check_logits(text)
@@ -92,13 +152,15 @@ def read_target(folder: Path) -> TargetTensors:
     embeddings = _only(tensors, _EMBEDDINGS)
     prefix = embeddings.removesuffix(_EMBEDDINGS)  # model. or language_model.model.
     tied = bool(text.get("tie_word_embeddings")) and _HEAD not in " ".join(tensors.names())
-    table = tensors.read(embeddings)
-    return TargetTensors(
+    if "rms_norm_eps" not in text:
+        raise TargetError(f"{folder}/config.json names no rms_norm_eps")
+    return _Found(
         config=config,
-        embeddings=table,
-        norm=tensors.read(f"{prefix}norm.weight"),
+        tensors=tensors,
+        embeddings=embeddings,
+        norm=f"{prefix}norm.weight",
+        head=embeddings if tied else _only(tensors, _HEAD),
         norm_eps=float(text["rms_norm_eps"]),
-        head=table if tied else tensors.read(_only(tensors, _HEAD)),
     )
 
 

@@ -47,6 +47,17 @@ class TensorFolder:
             tensor: Tensor = file.get_tensor(name)
         return tensor
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of one tensor, without reading it.
+
+        Raises:
+            TensorFolderError: There is none of that name.
+        """
+        if name not in self._files:
+            raise TensorFolderError(f"{self._folder} has no tensor {name}")
+        with safe_open(self._files[name], framework="pt") as file:
+            return tuple(file.get_slice(name).get_shape())
+
     def _find(self) -> Iterator[tuple[str, Path]]:
         index = self._folder / _INDEX
         if index.is_file():

@@ -71,11 +71,10 @@ class DraftVocabulary:
         return float(counts[self.target_ids].sum() / total) if total else 0.0
 
 
-def count_tokens(
-    token_ids: NDArray[np.int32], mask: NDArray[np.bool_], size_of_target: int
-) -> NDArray[np.int64]:
-    """How often each target id stands under the mask: int64[V] of ids int32[T]."""
-    return np.bincount(token_ids[mask], minlength=size_of_target)
+def count_tokens(token_ids: NDArray[np.int32], size_of_target: int) -> NDArray[np.int64]:
+    """How often each target id occurs: int64[V] of ids int32[T]; whatever is no id of it is not counted."""
+    real = token_ids[(token_ids >= 0) & (token_ids < size_of_target)]
+    return np.bincount(real, minlength=size_of_target)
 
 
 def choose_vocabulary(counts: NDArray[np.int64], size: int) -> DraftVocabulary:

@@ -16,8 +16,10 @@ from typing import Final
 import torch
 from torch import distributed
 
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 
+RANK_LOST: Final = "RankLost"
+"""The reason of a process that ends because another one has."""
 _PATIENCE: Final = timedelta(minutes=10)  # a rank that stays away so long is lost
 
 
@@ -45,7 +47,8 @@ class World:
         if self.ranks == 1:
             return list(values)
         summed = torch.tensor(values, dtype=torch.float64, device=self.device)
-        distributed.all_reduce(summed)
+        with _together():
+            distributed.all_reduce(summed)
         return [float(value) for value in summed.tolist()]
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
@@ -55,10 +58,11 @@ class World:
                 parameter.grad = torch.zeros_like(parameter)
         if self.ranks == 1:
             return
-        pending = [distributed.all_reduce(parameter.grad, async_op=True) for parameter in parameters]
-        for work in pending:
-            if work is not None:
-                work.wait()
+        with _together():
+            pending = [distributed.all_reduce(parameter.grad, async_op=True) for parameter in parameters]
+            for work in pending:
+                if work is not None:
+                    work.wait()
 
     def union(self, numbers: Sequence[int]) -> set[int]:
         """The numbers that any process has."""
@@ -72,7 +76,8 @@ class World:
         if self.ranks == 1:
             return [numbers]
         everyones: list[Sequence[int]] = [()] * self.ranks
-        distributed.all_gather_object(everyones, list(numbers))
+        with _together():
+            distributed.all_gather_object(everyones, list(numbers))
         return everyones
 
 
@@ -85,16 +90,34 @@ def joined(gpus: int) -> Iterator[World]:
 
     Raises:
         JobRefusedError: There are fewer GPUs than that. Nothing is trained on a CPU that was meant for a GPU.
+        JobFailedError: Another process does not come, or is lost.
     """
-    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank, ranks = rank_of_this_process(), int(os.environ.get("WORLD_SIZE", "1"))
     device = _device(gpus, int(os.environ.get("LOCAL_RANK", "0")))
     if ranks > 1:
-        distributed.init_process_group("gloo" if device.type == "cpu" else "nccl", timeout=_PATIENCE)
+        with _together():
+            distributed.init_process_group("gloo" if device.type == "cpu" else "nccl", timeout=_PATIENCE)
     try:
         yield World(rank, ranks, device)
     finally:
         if ranks > 1:
             distributed.destroy_process_group()
+
+
+def rank_of_this_process() -> int:
+    """Its number; 0 when it is alone."""
+    return int(os.environ.get("RANK", "0"))
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Whatever goes wrong between processes means that one of them is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise JobFailedError(
+            RANK_LOST, f"another process of the training has ended or cannot be reached: {error}"
+        ) from error
 
 
 def _device(gpus: int, local_rank: int) -> torch.device:

@@ -1,0 +1,159 @@
+"""Held-out prompts on a server that drafts and on one that does not, and what is made of its counters."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from draftmill_api.drafter import DrafterEvaluation
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.evaluate.drafting import Drafted, of_sglang, of_vllm
+from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, evaluate
+from draftmill_jobs.evaluate.prompts import held_out_prompts
+from draftmill_jobs.store import Check, Store
+from draftmill_jobs.train.packing import is_held_out
+from tests.support.engine_server import LENGTH, EngineServer, Fail, Reply, Request
+from tests.support.tiny_model import TinyModel
+from tests.support.train_job import TrainJob
+
+PAGE = """\
+# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="m"} 40.0
+vllm:spec_decode_num_drafts_total{engine="1",model_name="m"} 10.0
+# TYPE vllm:spec_decode_num_accepted_tokens_total counter
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="m"} 60.0
+# TYPE vllm:spec_decode_num_accepted_tokens_per_pos_total counter
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="0"} 45.0
+vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",position="1"} 15.0
+"""
+ACCEPTED = 3  # of each cycle of the played server
+
+
+@dataclass
+class DraftingServer(EngineServer):
+    """Counts as a server that takes three drafted tokens in each cycle."""
+
+    def page(self, path: str) -> tuple[int, bytes]:
+        if path != "/metrics":
+            return super().page(path)
+        cycles = self.generated // (ACCEPTED + 1)
+        lines = [f"vllm:spec_decode_num_drafts_total {cycles}"]
+        lines += [f"vllm:spec_decode_num_accepted_tokens_total {ACCEPTED * cycles}"]
+        lines += [
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{place}"}} {cycles}'
+            for place in range(ACCEPTED)
+        ]
+        return 200, "\n".join(lines).encode() + b"\n"
+
+
+def test_vllms_counters_are_read_by_position_and_over_all_its_engines() -> None:
+    found = of_vllm(PAGE)
+
+    assert found == Drafted(50, 60, (45, 15))
+    assert found.length == 2.2
+    assert found.shares == (0.9, 0.3)
+
+
+@pytest.mark.parametrize(
+    "page", ["", "vllm:generation_tokens_total 5\n", "vllm:spec_decode_num_drafts_total x\n"]
+)
+def test_a_server_that_does_not_draft_has_none(page: str) -> None:
+    assert of_vllm(page) is None
+
+
+def test_only_what_came_since_counts() -> None:
+    assert Drafted(50, 60, (45, 15)) - Drafted(10, 5, (5,)) == Drafted(40, 55, (40, 15))
+
+
+def test_sglang_says_it_with_each_answer() -> None:
+    metas = [{"spec_verify_ct": 5, "completion_tokens": 16}, {"spec_verify_ct": 4, "completion_tokens": 13}]
+
+    assert of_sglang(metas) == Drafted(9, 18)
+    assert of_sglang([{"completion_tokens": 16}]) is None
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> TrainJob:
+    return TrainJob(tmp_path / "job")
+
+
+def test_prompts_are_those_held_out_each_once_and_without_their_answers(job: TrainJob) -> None:
+    with Store.open(job.store, check=Check.HEADERS) as store:
+        prompts = held_out_prompts(store, percent=20, most=100)
+        by_key = {"/".join(row.line.key): row for row in store}
+        held_out = [line for line in store.lines if is_held_out(line.prompt_key, 20)]
+
+    assert len(prompts) == len(held_out) > 0
+    for prompt in prompts:
+        assert prompt.token_ids == tuple(by_key[prompt.key].token_ids[:4].tolist())
+
+
+def asked(job: TrainJob, plain: EngineServer, drafting: EngineServer, **fields: Any) -> None:
+    job.fields["target"] = {"name": plain.model.name, "path": str(job.target)}
+    job.fields["evaluation"] = {
+        "plain": {"name": "plain", "url": plain.url, "engine": "VLLM"},
+        "drafting": {"name": "drafting", "url": drafting.url, "engine": "VLLM"},
+        "maxRows": 3,
+        "maxTokens": 64,
+        **fields,
+    }
+
+
+async def test_both_servers_are_asked_the_same_and_compared(job: TrainJob, model: TinyModel) -> None:
+    async with EngineServer(model) as plain, DraftingServer(model) as drafting:
+        asked(job, plain, drafting, concurrency=[1, 2])
+        found = await evaluate(job.config)
+
+    written = DrafterEvaluation.model_validate_json((job.output / EVALUATION_FILE).read_bytes())
+    assert written == found
+    assert [each.concurrency for each in found.measured] == [1, 2]
+    for each in found.measured:
+        assert (each.prompts, each.tokens, each.identical) == (3, 3 * LENGTH, 3)
+        assert each.acceptance_length == ACCEPTED + 1
+        assert each.by_position == [1.0] * ACCEPTED
+        assert each.ratio == each.drafting_tokens_per_second / each.plain_tokens_per_second
+    assert {request.payload["temperature"] for request in plain.requests + drafting.requests} == {0.0}
+
+
+async def test_answers_that_differ_are_counted(job: TrainJob, model: TinyModel) -> None:
+    def another(request: Request) -> Reply:
+        return Reply(ids=[20, 21, 22, 2]) if request.tries else Reply()
+
+    async with EngineServer(model) as plain, DraftingServer(model, another) as drafting:
+        asked(job, plain, drafting)
+        (found,) = (await evaluate(job.config)).measured
+
+    assert (found.prompts, found.identical) == (3, 2)
+
+
+async def test_a_server_without_a_drafter_is_named(job: TrainJob, model: TinyModel) -> None:
+    async with EngineServer(model) as plain, EngineServer(model) as drafting:
+        asked(job, plain, drafting)
+        with pytest.raises(JobRefusedError, match="counts no draft cycles"):
+            await evaluate(job.config)
+
+
+async def test_a_server_that_fails_is_named_with_its_words(job: TrainJob, model: TinyModel) -> None:
+    async with EngineServer(model, lambda _: Fail(500)) as plain, DraftingServer(model) as drafting:
+        asked(job, plain, drafting)
+        with pytest.raises(JobFailedError, match=r"plain at http://127.0.0.1:[0-9]+: .*made to fail"):
+            await evaluate(job.config)
+
+
+async def test_without_held_out_prompts_there_is_nothing_to_ask(job: TrainJob, model: TinyModel) -> None:
+    async with EngineServer(model) as plain, DraftingServer(model) as drafting:
+        asked(job, plain, drafting)
+        job.fields["heldOutPercent"] = 0
+        with pytest.raises(JobRefusedError, match="so there is no prompt to ask"):
+            await evaluate(job.config)
+
+
+async def test_a_config_without_servers_is_refused(job: TrainJob) -> None:
+    with pytest.raises(JobRefusedError, match="name a plain server and one that drafts"):
+        await evaluate(job.config)
+    assert "evaluation" not in json.loads(job.path.read_text())

@@ -1,0 +1,89 @@
+"""Event files, read back by the rules that TensorBoard reads by."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from draftmill_jobs.train.event_file import EventFile, masked_checksum
+
+
+def records(path: Path) -> Iterator[bytes]:
+    """The data of each record, whose checksums are right."""
+    content = path.read_bytes()
+    while content:
+        length, checksum = content[:8], content[8:12]
+        (size,) = struct.unpack("<Q", length)
+        data, rest = content[12 : 12 + size], content[12 + size :]
+        assert checksum == masked_checksum(length)
+        assert rest[:4] == masked_checksum(data)
+        yield data
+        content = rest[4:]
+
+
+def fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
+    """Number and content of each field of a message."""
+    while data:
+        key, data = varint(data)
+        match key & 7:
+            case 0:
+                value, data = varint(data)
+                yield key >> 3, value
+            case 1:
+                yield key >> 3, data[:8]
+                data = data[8:]
+            case 5:
+                yield key >> 3, data[:4]
+                data = data[4:]
+            case 2:
+                size, data = varint(data)
+                yield key >> 3, data[:size]
+                data = data[size:]
+            case other:
+                raise AssertionError(f"wire type {other}")
+
+
+def varint(data: bytes) -> tuple[int, bytes]:
+    value = 0
+    for place, byte in enumerate(data):
+        value |= (byte & 0x7F) << 7 * place
+        if not byte & 0x80:
+            return value, data[place + 1 :]
+    raise AssertionError("a number without an end")
+
+
+def test_scalars_come_back_with_step_and_tag(tmp_path: Path) -> None:
+    with EventFile(tmp_path / "events", 1_700_000_000.0) as file:
+        file.add({"loss/0": 1.5, "tokens": 300.0}, step=300, now=1_700_000_001.0)
+    version, event = (dict(fields(record)) for record in records(file.path))
+    summary = event[5]
+    assert isinstance(summary, bytes)
+    values = [dict(fields(value)) for _, value in fields(summary) if isinstance(value, bytes)]
+
+    assert version[3] == b"brain.Event:2"
+    assert event[2] == 300
+    assert struct.unpack("<d", event[1])[0] == 1_700_000_001.0  # type: ignore[arg-type]
+    assert [value[1] for value in values] == [b"loss/0", b"tokens"]
+    assert [struct.unpack("<f", value[2])[0] for value in values] == [1.5, 300.0]  # type: ignore[arg-type]
+
+
+def test_a_training_that_goes_on_begins_another_file(tmp_path: Path) -> None:
+    for now in (1.0, 2.0):
+        EventFile(tmp_path, now).close()
+
+    assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum"),
+    [(b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (bytes([0xFF] * 32), 0x62A8AB43)],
+)
+def test_the_checksum_is_that_of_the_standard(data: bytes, checksum: int) -> None:
+    """CRC-32C of RFC 3720, appendix B.4, masked as TensorFlow's records are."""
+    turned = (checksum >> 15 | checksum << 17) & 0xFFFFFFFF
+    masked = (turned + 0xA282EAD8) & 0xFFFFFFFF
+
+    assert masked_checksum(data) == struct.pack("<I", masked)
