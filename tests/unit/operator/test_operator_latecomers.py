@@ -79,3 +79,15 @@ def test_a_pod_that_is_gone_is_asked_for_once() -> None:
     assert world.client.lists == before + 1
     world.make_pass()
     assert world.client.lists == before + 1
+
+
+def test_a_worker_that_succeeded_keeps_its_job_though_its_pod_still_looks_alive() -> None:
+    world = World()
+    name = until_a_pod_runs(world, Role.WORKER)
+    while not has_ended(world.server.objects[Kind.POD][name]):
+        world.kubelet.step(world.server.objects[Kind.POD][name])
+    job = next(raw for raw in world.server.all(Kind.JOB) if role(raw) == Role.WORKER)["metadata"]["name"]
+    said = {"type": "SuccessCriteriaMet", "status": "True", "reason": "CompletionsReached"}
+    world.server.change(Kind.JOB, job, status={"conditions": [said]})  # it counts the pod later
+    everything_but_pods_is_seen(world)
+    assert [write for write in world.client.writes if write.startswith(f"DELETE Job {job}")] == []

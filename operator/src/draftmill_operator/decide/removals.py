@@ -28,7 +28,12 @@ def unwanted_jobs(decision: Decision, situation: Situation) -> tuple[ObservedJob
 
 
 def may_run(job: ObservedJob) -> bool:
-    """Whether the Job runs something or would start a pod again."""
+    """Whether the Job runs something or would start a pod again.
+
+    One that has succeeded does not: a pod of it that looks alive has ended, and the watch of pods is late.
+    """
+    if job.state is JobState.SUCCEEDED:
+        return False
     if job.live_pods:
         return True
     termination = job.last_termination

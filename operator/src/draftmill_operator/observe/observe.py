@@ -81,6 +81,7 @@ def _job(
     metadata, status = raw["metadata"], raw.get("status") or {}
     conditions = {item["type"]: item for item in status.get("conditions") or [] if item["status"] == "True"}
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
+    uncounted = status.get("uncountedTerminatedPods") or {}
     state = JobState.ACTIVE
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
         state = JobState.SUCCEEDED
@@ -93,14 +94,14 @@ def _job(
         state=state,
         deleting="deletionTimestamp" in metadata,
         created=parse_time(metadata["creationTimestamp"]),
-        failed_pods=status.get("failed", 0),
+        failed_pods=status.get("failed", 0) + len(uncounted.get("failed") or ()),
         lost_pod=store.has_lost_a_pod(metadata["uid"]),
         verdict=Problem(failed.get("reason", ""), failed.get("message", "")) if failed else None,
         pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
         problem=findings.get(metadata["uid"]),
         worker=_number(raw, api_names.LABEL_WORKER),
         workers_hash=(metadata.get("annotations") or {}).get(api_names.ANNOTATION_WORKERS_HASH, ""),
-        succeeded_pods=status.get("succeeded", 0),
+        succeeded_pods=status.get("succeeded", 0) + len(uncounted.get("succeeded") or ()),
         together=raw.get("spec", {}).get("completionMode") == "Indexed",
     )
 
