@@ -87,12 +87,8 @@ class Applier:
         for kind in (Kind.DEPLOYMENT, Kind.SERVICE):
             for raw in self._store.children(kind, run.identity.uid):
                 metadata = raw["metadata"]
-                is_own = controller_uid(raw) == run.identity.uid
-                if (
-                    is_own
-                    and not _is_wanted(metadata, decision.wanted)
-                    and "deletionTimestamp" not in metadata
-                ):
+                is_removable = controller_uid(raw) == run.identity.uid and "deletionTimestamp" not in metadata
+                if is_removable and not _is_wanted(metadata, decision.wanted):
                     await self._kube.delete(kind, namespace, metadata["name"], metadata["uid"])
                     self._generations.pop(metadata["uid"], None)
 

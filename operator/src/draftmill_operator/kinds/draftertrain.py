@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.jobconfig import JobOutput, JobRun
+from draftmill_api.jobconfig import JobOutput
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.trainjob import JobInit, JobStore, TrainJobConfig
 from draftmill_api.v1alpha1.draftertrain import (
@@ -17,12 +17,13 @@ from draftmill_api.v1alpha1.draftertrain import (
     TrainPlan,
 )
 from draftmill_api.v1alpha1.pod import PodOverrides
-from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage, Volume
+from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage
 from draftmill_api.v1alpha1.status import OutputModel
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import Finished, RunKind, Serving
+from draftmill_operator.kinds.chaining import input_volume, job_input, model_of, storage_of
 from draftmill_operator.kinds.traintally import TrainTally
-from draftmill_operator.render.config import job_model
+from draftmill_operator.render.config import job_model, job_run
 from draftmill_operator.render.hardware import Hardware
 from draftmill_operator.render.metadata import content_hash
 from draftmill_operator.render.volumes import below_data, data_path
@@ -78,11 +79,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
 
     def storage(self, run: ThisRun) -> Storage:
         """Its own, or that of the run it takes its input from."""
-        bound = run.status.input
-        storage = run.spec.storage or (bound.storage if bound is not None else None)
-        if storage is None:
-            raise AssertionError(f"{run.key} has neither storage nor input, which its schema excludes")
-        return storage
+        return storage_of(run.key, run.spec.storage, run.status.input)
 
     def workload(self, run: ThisRun) -> Workload:
         """Its job pods."""
@@ -95,7 +92,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
             workers=1,
             workers_hash=self.workers_hash(spec),
             pod=spec.training.pod,
-            input=self._input_volume(run),
+            input=input_volume(run.status.input, self.storage(run).data),
             ranks=Ranks(spec.nodes, self.hardware(spec)),
             grace_seconds=_GRACE_SECONDS,
         )
@@ -103,17 +100,11 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
     def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> TrainJobConfig:
         """The spec with absolute paths, what it inherits, and the plan once there is one."""
         del endpoints
-        spec, identity = run.spec, run.identity
+        spec = run.spec
         return TrainJobConfig(
-            run=JobRun(
-                kind="DrafterTrain",
-                name=identity.key.name,
-                namespace=identity.key.namespace,
-                uid=identity.uid,
-                restart=spec.restart or "",
-            ),
+            run=job_run(run.identity, spec.restart),
             target=job_model(_target(run)),
-            store=self._store(run),
+            store=job_input(JobStore, run.key, spec.from_.path, run.status.input, self.storage(run).data),
             output=JobOutput(path=data_path(spec.output.path)),
             init=_init(spec.init),
             scratch=spec.scratch,
@@ -188,33 +179,10 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
         del run
         return None
 
-    def _input_volume(self, run: ThisRun) -> Volume | None:
-        """The input's volume, where it is another one than the run's own data."""
-        bound = run.status.input
-        return bound.volume if bound is not None and bound.volume != self.storage(run).data else None
-
-    def _store(self, run: ThisRun) -> JobStore:
-        bound, path = run.status.input, run.spec.from_.path
-        if path is not None:
-            return JobStore(path=data_path(path))
-        if bound is None:
-            raise AssertionError(f"{run.key} has no input yet")
-        root = api_names.DATA_MOUNT if self._input_volume(run) is None else api_names.INPUT_MOUNT
-        return JobStore(
-            path=f"{root}/{bound.path}",
-            manifest=f"{root}/{bound.manifest}",
-            manifest_sha256=bound.manifest_sha256,
-            model_fingerprint=bound.model_fingerprint,
-        )
-
 
 def _target(run: ThisRun) -> Model:
     """Its own target, or the model of the run it takes its input from."""
-    bound = run.status.input
-    model = run.spec.target or (bound.model if bound is not None else None)
-    if model is None:
-        raise AssertionError(f"{run.key} has neither target nor input, which its schema excludes")
-    return model
+    return model_of(run.key, run.spec.target, run.status.input)
 
 
 def _init(init: Init | None) -> JobInit | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from draftmill_api import names as api_names
 from draftmill_api.extractjob import ExtractJobConfig, JobLayers, JobRecords
-from draftmill_api.jobconfig import JobOutput, JobRun
+from draftmill_api.jobconfig import JobOutput
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.extractrun import (
     ExtractOutput,
@@ -17,12 +17,13 @@ from draftmill_api.v1alpha1.extractrun import (
     Layers,
 )
 from draftmill_api.v1alpha1.pod import PodOverrides
-from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage, Volume
+from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage
 from draftmill_api.v1alpha1.status import OutputModel
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import Finished, RunKind, Serving
+from draftmill_operator.kinds.chaining import handed_on, input_volume, job_input, model_of, storage_of
 from draftmill_operator.kinds.extracttally import ExtractTally, size_for_people
-from draftmill_operator.render.config import job_model
+from draftmill_operator.render.config import job_model, job_run
 from draftmill_operator.render.hidden_states import hidden_states_server
 from draftmill_operator.render.metadata import content_hash
 from draftmill_operator.render.volumes import below_data, data_path
@@ -61,11 +62,7 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
 
     def storage(self, run: ThisRun) -> Storage:
         """Its own, or that of the run it takes its input from."""
-        bound = run.status.input
-        storage = run.spec.storage or (bound.storage if bound is not None else None)
-        if storage is None:
-            raise AssertionError(f"{run.key} has neither storage nor input, which its schema excludes")
-        return storage
+        return storage_of(run.key, run.spec.storage, run.status.input)
 
     def workload(self, run: ThisRun) -> Workload:
         """Its job pods; the server's flags follow from the plan."""
@@ -82,23 +79,17 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
             workers_hash=self.workers_hash(spec),
             pod=spec.extraction.pod,
             gpus=spec.extraction.gpus,
-            input=self._input_volume(run),
+            input=input_volume(run.status.input, self.storage(run).data),
             sidecar=sidecar,
         )
 
     def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> ExtractJobConfig:
         """The spec with absolute paths, what it inherits, the plan once there is one, and its servers."""
-        spec, identity = run.spec, run.identity
+        spec = run.spec
         return ExtractJobConfig(
-            run=JobRun(
-                kind="ExtractRun",
-                name=identity.key.name,
-                namespace=identity.key.namespace,
-                uid=identity.uid,
-                restart=spec.restart or "",
-            ),
+            run=job_run(run.identity, spec.restart),
             model=job_model(_model(run)),
-            records=self._records(run),
+            records=job_input(JobRecords, run.key, spec.from_.path, run.status.input, self.storage(run).data),
             output=JobOutput(path=data_path(spec.output.path)),
             backend=spec.backend,
             layers=_layers(spec.layers),
@@ -184,48 +175,12 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
         output = run.status.output
         if output is None:
             return None
-        return RunInput(
-            kind=self.name,
-            name=run.key.name,
-            uid=run.identity.uid,
-            volume=output.volume,
-            path=output.path,
-            manifest=output.manifest,
-            manifest_sha256=output.manifest_sha256,
-            records=output.rows,
-            tokens=output.tokens,
-            model_fingerprint=output.model.fingerprint,
-            model=_model(run),
-            storage=self.storage(run),
-        )
-
-    def _input_volume(self, run: ThisRun) -> Volume | None:
-        """The input's volume, where it is another one than the run's own data."""
-        bound = run.status.input
-        return bound.volume if bound is not None and bound.volume != self.storage(run).data else None
-
-    def _records(self, run: ThisRun) -> JobRecords:
-        bound, path = run.status.input, run.spec.from_.path
-        if path is not None:
-            return JobRecords(path=data_path(path))
-        if bound is None:
-            raise AssertionError(f"{run.key} has no input yet")
-        root = api_names.DATA_MOUNT if self._input_volume(run) is None else api_names.INPUT_MOUNT
-        return JobRecords(
-            path=f"{root}/{bound.path}",
-            manifest=f"{root}/{bound.manifest}",
-            manifest_sha256=bound.manifest_sha256,
-            model_fingerprint=bound.model_fingerprint,
-        )
+        return handed_on(run.identity, output, output.rows, _model(run), self.storage(run))
 
 
 def _model(run: ThisRun) -> Model:
     """Its own model, or that of the run it takes its input from."""
-    bound = run.status.input
-    model = run.spec.model or (bound.model if bound is not None else None)
-    if model is None:
-        raise AssertionError(f"{run.key} has neither model nor input, which its schema excludes")
-    return model
+    return model_of(run.key, run.spec.model, run.status.input)
 
 
 def _layers(layers: Layers) -> JobLayers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from draftmill_api.jobconfig import JobDataset, JobFile, JobOutput, JobRun, JobSource, SynthJobConfig
+from draftmill_api.jobconfig import JobDataset, JobFile, JobOutput, JobSource, SynthJobConfig
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, unpacked
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Storage
@@ -13,7 +13,8 @@ from draftmill_api.v1alpha1.status import DatasetPlan, OutputModel, Plan, RunOut
 from draftmill_api.v1alpha1.synthrun import Source, SynthRunSpec, SynthRunStatus
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import Finished, PausePolicy, RunKind, Serving, Tally
-from draftmill_operator.render.config import job_model
+from draftmill_operator.kinds.chaining import handed_on
+from draftmill_operator.render.config import job_model, job_run
 from draftmill_operator.render.metadata import content_hash
 from draftmill_operator.render.volumes import below_data, data_path
 from draftmill_operator.render.workload import DRAIN_SECONDS, Workload
@@ -104,15 +105,9 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
 
     def config(self, run: SynthRunRun, endpoints: tuple[Endpoint, ...]) -> SynthJobConfig:
         """The spec with absolute paths, and the addresses of its servers."""
-        spec, identity = run.spec, run.identity
+        spec = run.spec
         return SynthJobConfig(
-            run=JobRun(
-                kind="SynthRun",
-                name=identity.key.name,
-                namespace=identity.key.namespace,
-                uid=identity.uid,
-                restart=spec.restart or "",
-            ),
+            run=job_run(run.identity, spec.restart),
             model=job_model(spec.model),
             output=JobOutput(path=data_path(spec.output.path)),
             datasets=[
@@ -203,20 +198,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         output = run.status.output
         if output is None:
             return None
-        return RunInput(
-            kind=self.name,
-            name=run.key.name,
-            uid=run.identity.uid,
-            volume=output.volume,
-            path=output.path,
-            manifest=output.manifest,
-            manifest_sha256=output.manifest_sha256,
-            records=output.records,
-            tokens=output.tokens,
-            model_fingerprint=output.model.fingerprint,
-            model=run.spec.model,
-            storage=run.spec.storage,
-        )
+        return handed_on(run.identity, output, output.records, run.spec.model, run.spec.storage)
 
 
 def _source(source: Source) -> JobSource:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from draftmill_api.base import ApiModel
-from draftmill_api.jobconfig import JobModel
+from draftmill_api.jobconfig import JobModel, JobRun
 from draftmill_api.v1alpha1.shared import Model
 from draftmill_operator.render.metadata import Manifest, metadata, sealed
 from draftmill_operator.render.names import child_name
@@ -32,6 +32,19 @@ def job_model(model: Model) -> JobModel:
         path=model_path(model),
         hugging_face=model.hugging_face,
         trust_remote_code=model.trust_remote_code,
+    )
+
+
+def job_run(run: RunIdentity, restart: str | None) -> JobRun:
+    """The run that a job belongs to."""
+    return JobRun.model_validate(
+        {
+            "kind": run.key.kind,
+            "name": run.key.name,
+            "namespace": run.key.namespace,
+            "uid": run.uid,
+            "restart": restart or "",
+        }
     )
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.exitcode import ExitCode
 from draftmill_api.v1alpha1.shared import Volume
 from draftmill_operator.render.config import config_name
 from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.failures import forgiving_rules
 from draftmill_operator.render.hardware import GPU, GPU_TOLERATION
 from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
@@ -93,30 +93,8 @@ def _job_spec(work: Workload, request: JobRequest) -> Manifest:
     return {
         "backoffLimit": request.backoff_limit,
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {"rules": _pod_failure_rules()},
+        "podFailurePolicy": {"rules": forgiving_rules()},
     }
-
-
-def _pod_failure_rules() -> list[Manifest]:
-    return [
-        {
-            "action": "FailJob",
-            "onExitCodes": {
-                "containerName": api_names.JOB_CONTAINER,
-                "operator": "In",
-                "values": [int(ExitCode.CONFIGURATION)],
-            },
-        },
-        {
-            "action": "Ignore",
-            "onExitCodes": {
-                "containerName": api_names.JOB_CONTAINER,
-                "operator": "In",
-                "values": [int(ExitCode.INTERRUPTED)],
-            },
-        },
-        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-    ]
 
 
 def _pod_template(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.exitcode import ExitCode
 from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_operator.render.failures import fails_for_good
 from draftmill_operator.render.hardware import SHARED_MEMORY_MOUNT
 from draftmill_operator.render.metadata import Manifest, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
@@ -59,18 +59,7 @@ def ranks_job_spec(ranks: Ranks) -> Manifest:
         "parallelism": ranks.nodes,
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {
-                        "containerName": api_names.JOB_CONTAINER,
-                        "operator": "In",
-                        "values": [int(ExitCode.CONFIGURATION)],
-                    },
-                }
-            ]
-        },
+        "podFailurePolicy": {"rules": [fails_for_good()]},
     }
 
 
