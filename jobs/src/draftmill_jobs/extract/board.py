@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.v1alpha1.extractstatus import ExtractProgress
 from draftmill_api.v1alpha1.status import Failure
 from draftmill_jobs.shared.formats import byte_size, clock_time, short_time, two_digits
-
-_WINDOW: Final = 300.0  # seconds over which rates are measured
+from draftmill_jobs.shared.rates import Rates
 
 
 @dataclass
@@ -42,7 +39,7 @@ class Board:
     in_flight: int = 0
     staged_bytes: Callable[[], int] = lambda: 0
     failures: Callable[[], list[Failure]] = list
-    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+    _rates: Rates = field(default_factory=Rates)
 
     def stored(self, tokens: int, size: int) -> None:
         """A row is in the store."""
@@ -58,18 +55,14 @@ class Board:
     def sample(self, now: float) -> None:
         """Takes a sample for the rates, about once a second while running."""
         if self.state is not WorkerState.RUNNING:
-            self._samples.clear()
+            self._rates.clear()
             return
-        self._samples.append((now, self.tokens))
-        while now - self._samples[0][0] > _WINDOW:
-            self._samples.popleft()
+        self._rates.sample(now, self.tokens)
 
     def rate(self, now: float) -> float:
         """Tokens per second over the last minutes of running."""
-        if not self._samples or now <= self._samples[0][0]:
-            return 0.0
-        began, tokens = self._samples[0]
-        return (self.tokens - tokens) / (now - began)
+        (rate,) = self._rates.of(now, self.tokens)
+        return rate
 
     def eta(self, now: float) -> float | None:
         """Seconds to the end at the present rate; None when there is no rate."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
+from draftmill_jobs.shared.rates import Rates
 from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
-
-_WINDOW = 300.0  # seconds over which rates are measured; long answers finish rarely
-
-
-@dataclass(slots=True)
-class _Sample:
-    at: float
-    records: int
-    tokens: int
 
 
 @dataclass
@@ -41,7 +32,7 @@ class Board:
     warning: str = ""
     tallies: list[Tally] = field(default_factory=list)
     failures: FailureTally = field(default_factory=FailureTally)
-    _samples: deque[_Sample] = field(default_factory=deque)
+    _rates: Rates = field(default_factory=Rates)
 
     @property
     def done(self) -> int:
@@ -61,18 +52,14 @@ class Board:
     def sample(self, now: float) -> None:
         """Takes a sample for the rates, about once a second while running."""
         if self.state is not WorkerState.RUNNING:
-            self._samples.clear()
+            self._rates.clear()
             return
-        self._samples.append(_Sample(now, self.done, self.tokens))
-        while now - self._samples[0].at > _WINDOW:
-            self._samples.popleft()
+        self._rates.sample(now, self.done, self.tokens)
 
     def rates(self, now: float) -> tuple[float, float]:
         """Records and completion tokens per second over the last minutes of running."""
-        if not self._samples or now - self._samples[0].at <= 0:
-            return 0.0, 0.0
-        first, span = self._samples[0], now - self._samples[0].at
-        return (self.done - first.records) / span, (self.tokens - first.tokens) / span
+        records, tokens = self._rates.of(now, self.done, self.tokens)
+        return records, tokens
 
     def eta(self, now: float) -> float | None:
         """Seconds to the end at the present rate; None when there is no rate."""

@@ -10,11 +10,11 @@ from draftmill_api.drafter import DrafterAcceptance
 from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.v1alpha1.trainstatus import TrainProgress, Yardstick
 from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
+from draftmill_jobs.shared.rates import Rates
 from draftmill_jobs.train.checkpoint import TrainState, checkpoint_name
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.training import CHECKPOINTS, Beginning
 
-_WINDOW: Final = 300.0  # seconds over which rates are measured
 _LATELY: Final = 20  # steps over which the loss is averaged
 
 
@@ -40,7 +40,7 @@ class Board:
     _measured: DrafterAcceptance | None = None
     _saved: int = 0
     _losses: deque[float] = field(default_factory=lambda: deque(maxlen=_LATELY))
-    _samples: deque[tuple[float, int, int]] = field(default_factory=deque)
+    _rates: Rates = field(default_factory=Rates)
 
     def say(self, message: str) -> None:
         """What it waits for, in a sentence."""
@@ -51,7 +51,7 @@ class Board:
         self.state, self.message = WorkerState.RUNNING, ""
         self._training, self._total, self._coverage = beginning.state, beginning.total, beginning.coverage
         self._measured, self._saved = beginning.state.best, beginning.state.step
-        self._samples.append((now, beginning.state.step, beginning.state.tokens))
+        self._rates.sample(now, beginning.state.step, beginning.state.tokens)
 
     def stepped(self, report: StepReport, now: float) -> None:
         """A step is done."""
@@ -59,9 +59,7 @@ class Board:
         self._losses.append(sum(report.losses) / len(report.losses))
         if report.evaluation is not None:
             self._measured = report.evaluation.measured()
-        self._samples.append((now, report.state.step, report.state.tokens))
-        while now - self._samples[0][0] > _WINDOW:
-            self._samples.popleft()
+        self._rates.sample(now, report.state.step, report.state.tokens)
 
     def saved(self, state: TrainState) -> None:
         """The training has ended, or was told to, and is saved as it is."""
@@ -69,11 +67,10 @@ class Board:
 
     def rates(self, now: float) -> tuple[float, float]:
         """Steps and tokens a second over the last minutes."""
-        if not self._samples or now <= self._samples[0][0]:
+        if self._training is None:
             return 0.0, 0.0
-        began, steps, tokens = self._samples[0]
-        _, last_steps, last_tokens = self._samples[-1]
-        return (last_steps - steps) / (now - began), (last_tokens - tokens) / (now - began)
+        steps, tokens = self._rates.of(now, self._training.step, self._training.tokens)
+        return steps, tokens
 
     def eta(self, now: float) -> float | None:
         """Seconds to the end at the present rate; None when there is no rate."""
