@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from kubernetes import client
 from draftmill_api.v1alpha1.mutability import SYNTH_RUN, Change, change_of
 from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
+from tests.support.changed_fields import merged
 from tests.support.synthruns import Manifest, smallest_synth_run
 
 pytestmark = pytest.mark.api
@@ -225,11 +225,3 @@ def refusal(runs: Runs, change: Manifest) -> str:
     with pytest.raises(client.ApiException) as refused:
         runs.change(change)
     return str(json.loads(str(refused.value.body))["message"])
-
-
-def merged(old: Any, change: Any) -> Any:
-    """JSON merge patch; lists are replaced."""
-    if not isinstance(old, dict) or not isinstance(change, dict):
-        return copy.deepcopy(change)
-    result = old | {name: merged(old.get(name), value) for name, value in change.items()}
-    return {name: value for name, value in result.items() if value is not None}

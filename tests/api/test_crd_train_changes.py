@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from kubernetes import client
 
-from draftmill_api.v1alpha1.mutability import DRAFTER_TRAIN, Change, Field
+from draftmill_api.v1alpha1.mutability import DRAFTER_TRAIN
 from draftmill_dev.cluster import ControlPlane
-from tests.api.test_crd_changes import ENDED, STARTED, merged
+from tests.api.test_crd_changes import ENDED, STARTED
 from tests.api.test_crd_schema import kubectl
 from tests.support import kube
+from tests.support.changed_fields import ChangedRun, changed_run
 from tests.support.draftertrains import smallest_drafter_train, train_progress
 from tests.support.synthruns import Manifest
 
@@ -62,33 +62,13 @@ CHANGES: Final[Manifest] = {
 """A change of each entry."""
 
 
-class Runs:
-    """One run that is changed."""
-
-    def __init__(self, objects: Any) -> None:
-        self.objects = objects
-
-    def create(self, status: Manifest) -> None:
-        self.objects.create_namespaced_custom_object(*ADDRESS, smallest_drafter_train(NAME))
-        if status:
-            self.objects.patch_namespaced_custom_object_status(*ADDRESS, NAME, {"status": status})
-
-    def change(self, field: Field) -> None:
-        """Try a change of an entry."""
-        run = self.objects.get_namespaced_custom_object(*ADDRESS, NAME)
-        parent, _, name = field.path.rpartition(".")
-        value = CHANGES[field.path]
-        change = value if field.path == "init" else {name: value}
-        run["spec"] = merged(run["spec"], {parent: change} if parent else change)
-        self.objects.replace_namespaced_custom_object(*ADDRESS, NAME, run, dry_run="All")
-
-
 @pytest.fixture(params=[{}, STARTED, ENDED], ids=["before the start", "active", "after the end"])
-def runs(request: pytest.FixtureRequest, control_plane: ControlPlane, crds: None) -> Iterator[Runs]:
-    there = Runs(kube.connect(control_plane.kubeconfig, "default").objects)
-    there.create(request.param)
-    yield there
-    there.objects.delete_namespaced_custom_object(*ADDRESS, NAME)
+def run(request: pytest.FixtureRequest, control_plane: ControlPlane, crds: None) -> Iterator[ChangedRun]:
+    manifest = smallest_drafter_train(NAME)
+    with changed_run(
+        control_plane, "draftertrains", manifest, status=request.param, changes=CHANGES, beside="init"
+    ) as there:
+        yield there
 
 
 def test_every_entry_of_the_table_is_tried() -> None:
@@ -96,16 +76,9 @@ def test_every_entry_of_the_table_is_tried() -> None:
 
 
 def test_only_while_active_a_refused_field_does_not_change(
-    runs: Runs, request: pytest.FixtureRequest
+    run: ChangedRun, request: pytest.FixtureRequest
 ) -> None:
-    active = request.node.callspec.params["runs"] == STARTED
-    for field in DRAFTER_TRAIN:
-        if not (active and field.change is Change.REFUSED):
-            runs.change(field)
-            continue
-        with pytest.raises(client.ApiException) as refused:
-            runs.change(field)
-        assert f"spec.{field.path} cannot be changed while the run is active" in str(refused.value.body)
+    run.try_all(DRAFTER_TRAIN, active=request.node.callspec.params["run"] == STARTED)
 
 
 def test_kubectl_get_shows_how_far_a_training_is(control_plane: ControlPlane, crds: None) -> None:
