@@ -44,7 +44,9 @@ def test_output_ids_are_those_of_a_direct_request(bed: Bed, vllm: str) -> None:
 def test_a_deleted_generator_pod_is_replaced_and_resumes(bed: Bed, vllm: str) -> None:
     run = bed.create_run(
         "pod-deleted",
-        datasets=[bed.dataset("B1", bed.prompts("deleted.jsonl", 24))],
+        datasets=[
+            bed.dataset("B1", bed.prompts("deleted.jsonl", 100))
+        ],  # not all done when the pod is deleted
         endpoints=[bed.endpoint(vllm)],
         generation={"concurrency": 4},
         sampling={"temperature": "0", "maxCompletionTokens": 16},
@@ -57,7 +59,7 @@ def test_a_deleted_generator_pod_is_replaced_and_resumes(bed: Bed, vllm: str) ->
     second = bed.kube.running_pod(run, "worker", within=60)
     assert second.metadata.uid != first.metadata.uid
     bed.kube.wait_phase(run, "Succeeded", within=300)
-    assert_complete(bed.output(run), {"B1": 24})
+    assert_complete(bed.output(run), {"B1": 100})
 
 
 def test_a_deleted_run_takes_everything_of_its_own_with_it(bed: Bed, vllm: str) -> None:
