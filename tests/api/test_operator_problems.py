@@ -37,10 +37,23 @@ def lift_quota(bed: Bed) -> None:
 def test_an_image_that_cannot_be_pulled(bed: Bed) -> None:
     run = bed.create("image")
     run.end("plan", message=plan_message(100))
-    run.wait_with(run.pod("server"), "ImagePullBackOff", 'Back-off pulling image "lmsysorg/sglang:v0"')
-    condition = bed.wait_condition("image", "ServersReady", "False", "ImagePullBackOff")
-    assert "Back-off pulling image" in condition["message"]
-    assert bed.kube.status("image")["reason"] == "ImagePullBackOff"
+    pod, words = run.pod("server"), 'failed to resolve reference "docker.io/lmsysorg/sglang:v0": not found'
+    run.wait_with(pod, "ErrImagePull", words)
+    condition = bed.wait_condition("image", "ServersReady", "False", "ImagePullBackOff", within=30)
+    assert words in condition["message"]
+    writes = status_writes(bed, "image")
+    for _ in range(2):
+        run.wait_with(pod, "ImagePullBackOff", 'Back-off pulling image "lmsysorg/sglang:v0"')
+        bed.make_pass("image")
+        run.wait_with(pod, "ErrImagePull", words)
+        bed.make_pass("image")
+    status = bed.kube.status("image")
+    assert (status["reason"], status["message"]) == ("ImagePullBackOff", words)
+    assert status_writes(bed, "image") == writes, "whatever turn the kubelet is at, nothing is new"
+    run.make_pod_ready(pod)
+    bed.wait_condition("image", "ServersReady", "True", "AllReady", within=30)
+    assert bed.kube.status("image")["message"] == ""
+    assert bed.events("image").count(("Warning", "ImagePullBackOff")) == 1
 
 
 def test_a_pod_that_cannot_be_scheduled(bed: Bed) -> None:
@@ -158,6 +171,14 @@ def test_each_problem_is_told_once_as_an_event(own_bed: Bed) -> None:
     own_bed.operator.kill()
     own_bed.operator.start()
     assert own_bed.events("told").count(("Warning", "PromptsNotFound")) == 1
+
+
+def status_writes(bed: Bed, name: str) -> int:
+    """How often the operator has written a run's status."""
+    runs = (
+        {"resource": "synthruns", "name": name}.items() <= each["objectRef"].items() for each in bed.writes()
+    )
+    return sum(runs)
 
 
 def warn(bed: Bed, pod: Any, reason: str, message: str) -> None:

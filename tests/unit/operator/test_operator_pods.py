@@ -52,7 +52,21 @@ UNSCHEDULABLE = {
         (UNSCHEDULABLE, Problem("Unschedulable", "0/3 nodes")),
         (container(waiting("ContainerCreating")), None),
         (container(waiting("PodInitializing")), None),
-        (container(waiting("ErrImagePull", "not found")), Problem("ErrImagePull", "not found")),
+        (container(waiting("ErrImagePull", "not found")), Problem("ImagePullBackOff", "not found")),
+        (
+            container(waiting("ImagePullBackOff", 'Back-off pulling image "i": ErrImagePull: not found')),
+            Problem("ImagePullBackOff", "not found"),
+        ),
+        (
+            container(waiting("ImagePullBackOff", 'Back-off pulling image "i"')),
+            Problem("ImagePullBackOff", 'Back-off pulling image "i"'),
+        ),
+        (container(waiting("RegistryUnavailable", "no route")), Problem("ImagePullBackOff", "no route")),
+        (
+            container(waiting("SignatureValidationFailed", "unsigned")),
+            Problem("ImagePullBackOff", "unsigned"),
+        ),
+        (container(waiting("InvalidImageName", "no name")), Problem("InvalidImageName", "no name")),
         (container(waiting("ErrImageNeverPull", "absent")), Problem("ErrImageNeverPull", "absent")),
         (
             container(waiting("CreateContainerConfigError", 'secret "s" not found')),
@@ -174,7 +188,7 @@ UP = {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "started": Tr
     ("server", "problem"),
     [
         ({"state": {"running": {}}, "started": False}, None),
-        ({"state": waiting("ErrImagePull", "not found")}, Problem("ErrImagePull", "not found")),
+        ({"state": waiting("ErrImagePull", "not found")}, Problem("ImagePullBackOff", "not found")),
         (
             {"state": {"running": {}}, "restartCount": 1} | crashed(1, "no kernel image"),
             Problem("ServerCrashed", "exit code 1: no kernel image"),

@@ -123,6 +123,33 @@ def test_a_pod_that_only_carries_the_labels_is_neither_server_nor_worker(owner: 
     assert observed.stray_worker_pods == ()
 
 
+PULLED_IN_VAIN = {"reason": "ErrImagePull", "message": "not found"}
+BACKING_OFF = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
+
+
+def waiting_pod(waiting: dict[str, str], **metadata: Any) -> dict[str, Any]:
+    status = {"containerStatuses": [{"name": "server", "ready": False, "state": {"waiting": waiting}}]}
+    return child("server", "server", owner="replicaset", status=status, **REPLICA_SET, **metadata)
+
+
+def test_why_an_image_cannot_be_pulled_is_known_as_long_as_its_kubelet_backs_off() -> None:
+    store = Store()
+    turns = [PULLED_IN_VAIN, BACKING_OFF, BACKING_OFF, PULLED_IN_VAIN, BACKING_OFF]
+    for version, turn in enumerate(turns, start=1):
+        store.put(Kind.POD, waiting_pod(turn, version=version))
+        assert seen(store).servers.current_problem == Problem("ImagePullBackOff", "not found")
+    store.put(Kind.POD, waiting_pod(PULLED_IN_VAIN | {"message": "denied"}, version=10))
+    store.put(Kind.POD, waiting_pod(BACKING_OFF, version=11))
+    assert seen(store).servers.current_problem == Problem("ImagePullBackOff", "denied")
+
+
+def test_why_the_image_of_an_earlier_pod_could_not_be_pulled_says_nothing_about_another_one() -> None:
+    store = Store()
+    store.put(Kind.POD, waiting_pod(PULLED_IN_VAIN, uid="old"))
+    store.put(Kind.POD, waiting_pod(BACKING_OFF, uid="new", version=2))
+    assert seen(store).servers.current_problem == Problem("ImagePullBackOff", BACKING_OFF["message"])
+
+
 def test_a_vanished_pod_is_remembered_until_its_job_goes() -> None:
     store = Store()
     store.put(Kind.JOB, child("w", "worker", uid="job"))

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from draftmill_api import names as api_names
 from draftmill_api.progress import TerminationMessage
+from draftmill_operator.observe.pulls import pull_problem
 from draftmill_operator.observe.types import ObservedPod, Problem, Termination
 
 _ENDED_PHASES = {"Succeeded", "Failed"}
@@ -120,9 +121,9 @@ def _problem_of(container: dict[str, Any]) -> Problem | None:
     if crash is not None and not container.get("ready"):
         return Problem(_crash_reason(crash, container), crash.describe())
     reason = waiting.get("reason", "")
-    if reason and reason not in _PATIENT_REASONS:
-        return Problem(reason, waiting.get("message", ""))
-    return None
+    if not reason or reason in _PATIENT_REASONS:
+        return None
+    return pull_problem(container) or Problem(reason, waiting.get("message", ""))
 
 
 def _crash_reason(crash: Termination, container: dict[str, Any]) -> str:

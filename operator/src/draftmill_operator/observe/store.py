@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from draftmill_api import names as api_names
+from draftmill_operator.observe.pulls import with_known_causes
 from draftmill_operator.run import RunKey
 
 Object = dict[str, Any]
@@ -53,6 +54,7 @@ class Store:
             return False
         if known is not None:
             self._unlink(kind, known)
+            raw = _with_what_was_said(kind, raw, known)
         self._objects[kind][where] = _slim(raw)
         self._by_run[run_uid(raw), kind].add(where)
         awaited = awaited_run(kind, raw)
@@ -168,6 +170,12 @@ def _where(raw: Object) -> tuple[str, str]:
 def _is_newer(raw: Object, known: Object) -> bool:
     """Resource versions of one object grow; of another object of that name the younger one counts."""
     return int(raw["metadata"]["resourceVersion"]) > int(known["metadata"]["resourceVersion"])
+
+
+def _with_what_was_said(kind: Kind, raw: Object, known: Object) -> Object:
+    """A version of a pod with the words of the one before it that still hold, and that it has not."""
+    is_same = kind is Kind.POD and raw["metadata"]["uid"] == known["metadata"]["uid"]
+    return with_known_causes(raw, known) if is_same else raw
 
 
 def _slim(raw: Object) -> Object:

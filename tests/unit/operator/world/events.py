@@ -141,6 +141,11 @@ def node_rejects_servers(world: World, pick: int) -> None:
         world.controllers.step()
 
 
+def image_cannot_be_pulled(world: World, pick: int) -> None:
+    """A pod that was placed waits for its image."""
+    _with_pod(world, pick, world.kubelet.pull_in_vain)
+
+
 def pod_is_evicted(world: World, pick: int) -> None:
     """For a drain, or for a pod of a higher priority."""
     _with_pod(world, pick, world.kubelet.evict)
@@ -298,6 +303,7 @@ RARE: Final[tuple[Event, ...]] = (
     container_ends,
     container_refuses,
     deadlines_change,
+    image_cannot_be_pulled,
     job_is_deleted,
     keeping_changes,
     node_falls_silent,

@@ -116,6 +116,17 @@ class Kubelet:
         if "nodeName" in pod["spec"] and "containerStatuses" not in pod["status"] and not has_ended(pod):
             self._set(pod, phase="Failed", reason="UnexpectedAdmissionError", message="no healthy devices")
 
+    def pull_in_vain(self, pod: Object) -> None:
+        """The image of a placed pod cannot be pulled; the next time, its node backs off."""
+        if "nodeName" not in pod["spec"] or has_ended(pod) or "deletionTimestamp" in pod["metadata"]:
+            return
+        words = {"reason": "ErrImagePull", "message": "not found"}
+        if "containerStatuses" in pod["status"]:
+            if not _is_waiting(pod) or "lastState" in pod["status"]["containerStatuses"][0]:
+                return
+            words = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
+        self._set(pod, containerStatuses=[_container(pod, {"waiting": words})])
+
     def evict(self, pod: Object) -> None:
         """The pod is asked to go for another one's sake."""
         if not has_ended(pod):
