@@ -137,7 +137,8 @@ def test_a_node_that_refuses_a_second_server_is_asked_no_more_and_the_first_work
         server, worker = run.to_running(node=well)
         sick.rejects = SICK
         own_bed.edit("half", server={"replicas": 2})
-        own_bed.kube.wait("half", lambda s: "node sick-2 refused" in servers_ready(s), within=60)
+        status = own_bed.kube.wait("half", lambda s: "node sick-2 refused" in servers_ready(s), within=30)
+        assert (status["phase"], status["reason"]) == ("Starting", "NodeRejects")
         until(lambda: own_bed.deployments("half")[0].spec.replicas == 1, 60, "no second one is asked for")
         until(lambda: not waiting(own_bed, "half"), 60, "none waits")
         refused = sick.rejected
@@ -148,6 +149,37 @@ def test_a_node_that_refuses_a_second_server_is_asked_no_more_and_the_first_work
         assert [pod.metadata.uid for pod in ready] == [server.metadata.uid]
         assert run.pod("worker").metadata.uid == worker.metadata.uid
         assert own_bed.kube.status("half")["excludedNodes"] == [], "that would replace the first one"
+        assert own_bed.events("half").count(("Warning", "NodeRejects")) == 1
+
+
+def test_what_keeps_a_second_server_from_its_work_is_told_while_the_first_works_on(bed: Bed) -> None:
+    words = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+    crash = {"exitCode": 1, "reason": "Error", "message": "RuntimeError: no kernel image\n"}
+    run = bed.create("lame")
+    run.to_running()
+    bed.edit("lame", server={"replicas": 2})
+    (pod,) = until(lambda: waiting(bed, "lame"), 60, "a second one")
+    run.set_status(pod, conditions=[unplaced(words)])
+    status = told(bed, "lame", "Unschedulable")
+    assert words in status["message"]
+    assert "1 of 2 servers are ready: 0/1 nodes" in servers_ready(status)
+    with played_node(bed.kube, "lame-node") as node:
+        node.take(pod)
+        run.set_status(pod, conditions=[{"type": "PodScheduled", "status": "True"}])
+        run.wait_with(pod, "CrashLoopBackOff", "back-off 10s restarting failed container", last=crash)
+        assert (
+            told(bed, "lame", "CrashLoopBackOff")["message"] == "exit code 1: RuntimeError: no kernel image"
+        )
+        run.make_pod_ready(pod)
+        bed.wait_condition("lame", "ServersReady", "True", "AllReady", within=30)
+        node.fall_silent(SILENT)
+        assert SILENT in told(bed, "lame", "NodeLost")["message"]
+        node.set_ready("True", "it reports again")
+        run.make_pod_ready(pod)
+        bed.wait_condition("lame", "ServersReady", "True", "AllReady", within=30)
+    assert bed.condition("lame", "Progressing")["status"] == "True"
+    for reason in ("Unschedulable", "CrashLoopBackOff", "NodeLost"):
+        assert bed.events("lame").count(("Warning", reason)) == 1
 
 
 def test_a_server_that_is_killed_for_its_memory_is_told_with_its_exit_code(bed: Bed) -> None:
@@ -170,6 +202,14 @@ def test_a_server_that_is_killed_for_its_memory_is_told_with_its_exit_code(bed: 
 def unplaced(words: str) -> dict[str, str]:
     """What the scheduler writes about a pod that it has no node for."""
     return {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+
+
+def told(bed: Bed, name: str, reason: str) -> dict[str, Any]:
+    """The status of a run that goes on and says what deserves a look, waited for."""
+    status: dict[str, Any] = bed.kube.wait(name, lambda s: s.get("reason") == reason, within=30)
+    (progressing,) = [each for each in status["conditions"] if each["type"] == "Progressing"]
+    assert progressing["status"] == "True"
+    return status
 
 
 def servers_ready(status: dict[str, Any]) -> str:

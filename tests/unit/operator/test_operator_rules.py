@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +19,7 @@ from draftmill_operator.run import Role
 from tests.support.played import finish_message, plan_message, refusal_message
 from tests.unit.operator.builders import (
     NOW,
+    SERVER,
     SYNTH,
     doing,
     ended_pod,
@@ -35,6 +37,12 @@ SERVING = Wanted(config=True, servers=True)
 FINISHING = Wanted(config=True, finish=True)
 READY = servers(pod("server"))
 WORKED = RunProgress(done=40, total=100)
+NO_ROOM = Problem("Unschedulable", "0/1 nodes")
+HALF_SERVED = Observed(
+    workers=(job(pod(), attempt=1),),
+    servers=servers(pod("server"), pod("second", ready=False, problem=NO_ROOM)),
+    progress={0: progress(1)},
+)
 
 
 def case(name: str, where: Situation, **expected: Any) -> Any:
@@ -221,6 +229,33 @@ CASES = [
         phase=Phase.RUNNING,
         wanted=working(1),
         problem=Problem("ServersNotReady", "no server is ready; the worker waits for one"),
+    ),
+    case(
+        "one of two servers cannot be placed while the worker works",
+        situation(doing(count=1), HALF_SERVED, server=SERVER | {"replicas": 2}),
+        phase=Phase.RUNNING,
+        wanted=working(1),
+        problem=None,
+        warning=NO_ROOM,
+    ),
+    case(
+        "servers are fewer than there were, and enough",
+        situation(doing(count=1), HALF_SERVED, server=SERVER | {"replicas": 1}),
+        warning=None,
+    ),
+    case(
+        "one of two workers is done while one of two servers cannot be placed",
+        situation(
+            planned(attempts=[Attempts(worker=0, count=1), Attempts(worker=1, count=1)]),
+            replace(
+                HALF_SERVED,
+                workers=(job(ended_pod(0), attempt=1), job(pod(), attempt=1, worker=1)),
+            ),
+            server=SERVER | {"replicas": 2},
+            generation={"workers": 2},
+        ),
+        requeue_after=0,
+        warning=NO_ROOM,
     ),
     case(
         "worker's Job seen, its number not recorded",

@@ -67,6 +67,7 @@ def attempt_over(situation: Situation) -> Decision | None:
         Phase.FINISHING if all_done else _phase(situation),
         _wanted(situation, going_on),
         problem=next((one.failure for one in reversed(news) if one.failure is not None), None),
+        warning=None if all_done else _warning(situation),
         facts=facts,
         requeue_after=0,
     )
@@ -203,7 +204,12 @@ def _silence(situation: Situation, worker: Worker) -> Problem | None:
 
 
 def _warning(situation: Situation) -> Problem | None:
-    """What a worker finds worth a look."""
+    """What keeps one of several servers from being ready, or what a worker finds worth a look."""
+    server = situation.serving.apart
+    if server is not None and len(situation.endpoints) < server.replicas:
+        found = server_problem(situation)
+        if found is not None:
+            return found
     texts = (answer.warning for answer in situation.progress.values())
     text = next((text for text in texts if text), "")
     return Problem(ERRORS_FREQUENT, text) if text else None
