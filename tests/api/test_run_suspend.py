@@ -140,6 +140,23 @@ def test_a_run_that_is_never_placed_fails_at_its_pending_deadline(bed: Bed) -> N
     until(lambda: not bed.deployments("unplaced"), 30, "no servers")
 
 
+def test_a_run_whose_image_cannot_be_pulled_lets_its_node_go_at_its_pending_deadline(bed: Bed) -> None:
+    words = 'failed to resolve reference "docker.io/lmsysorg/sglang:v0": not found'
+    run = bed.create("unpulled", pendingDeadline="1h")
+    run.end("plan", message=plan_message(100))
+    with played_node(bed.kube, "pulling") as node:
+        pod = run.pod("server")
+        node.take(pod)
+        run.wait_with(pod, "ImagePullBackOff", f'Back-off pulling image "sglang:v0": ErrImagePull: {words}')
+        status = bed.kube.wait("unpulled", lambda s: s.get("reason") == "ImagePullBackOff", within=30)
+        assert (status["message"], status["clock"]["running"]) == (words, "Pending")
+        bed.edit("unpulled", pendingDeadline="1s")
+        status = bed.kube.wait("unpulled", lambda s: s["phase"] == "Failed", within=30)
+        assert status["reason"] == "PendingDeadlineExceeded"
+        assert status["message"].endswith(f"last: {words}")
+        until(lambda: not node.pods(), 30, "the node is free")
+
+
 def clock(bed: Bed, name: str) -> dict[str, Any]:
     return dict(bed.kube.status(name).get("clock", {}))
 

@@ -98,6 +98,7 @@ def pod(name: str = "pod", **fields: Any) -> ObservedPod:
         config_hash="c",
         problem=None,
         termination=None,
+        main_started=True,
     )
     return replace(base, **fields)
 

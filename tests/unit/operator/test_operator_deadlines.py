@@ -58,8 +58,9 @@ class TestDeadlines:
         assert decision.facts is not None
         assert decision.facts.clock.running is None
 
-    def test_the_pending_clock_runs_until_the_first_server_has_a_node(self) -> None:
-        waiting = decide(situation(planned(), Observed(servers=servers(pod("s", ready=False))), endpoints=()))
+    def test_the_pending_clock_runs_until_the_first_server_is_started(self) -> None:
+        idle = pod("s", ready=False, node="n", started=False, main_started=False)
+        waiting = decide(situation(planned(), Observed(servers=servers(idle)), endpoints=()))
         assert waiting.facts is not None
         assert (waiting.facts.clock.running, waiting.facts.clock.placed) == (ClockHand.PENDING, False)
         placed = decide(situation(planned(), Observed(servers=READY), endpoints=()))
@@ -67,12 +68,24 @@ class TestDeadlines:
         assert (placed.facts.clock.running, placed.facts.clock.placed) == (ClockHand.ACTIVE, True)
 
     def test_a_pod_that_its_node_refused_was_not_placed(self) -> None:
-        refused = pod("s", node="sick", rejected=True, ended=True, ready=False)
+        refused = pod("s", node="sick", rejected=True, ended=True, ready=False, main_started=False)
         decision = decide(situation(planned(), Observed(servers=servers(refused)), endpoints=()))
         assert decision.facts is not None
         assert decision.facts.clock.running is ClockHand.PENDING
 
-    def test_with_given_endpoints_the_first_worker_has_to_be_placed(self) -> None:
+    def test_a_server_whose_image_cannot_be_pulled_ends_the_run_at_its_pending_deadline(self) -> None:
+        status = planned(clock=RunClock(running=ClockHand.PENDING, since=START), message="not found")
+        problem = Problem("ImagePullBackOff", "not found")
+        idle = pod("s", ready=False, node="n", started=False, main_started=False, problem=problem)
+        parts: dict[str, Any] = {"pendingDeadline": "10m", "endpoints": ()}
+        waiting = decide(situation(status, Observed(servers=servers(idle)), now=later(599), **parts))
+        assert (waiting.failed, waiting.problem) == (None, problem)
+        failed = decide(situation(status, Observed(servers=servers(idle)), now=later(600), **parts)).failed
+        assert failed is not None
+        assert failed.reason == "PendingDeadlineExceeded"
+        assert failed.message.endswith("last: not found")
+
+    def test_with_given_endpoints_the_first_worker_has_to_be_started(self) -> None:
         given = [{"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}]
         seen = Observed(workers=(job(pod(node="n"), attempt=1),))
         decision = decide(situation(planned(), seen, given=given))
@@ -91,6 +104,14 @@ class TestDeadlines:
     def test_once_placed_the_pending_deadline_is_met_for_good(self) -> None:
         status = planned(clock=RunClock(since=START, pending_seconds=900, placed=True))
         assert decide(situation(status, now=later(9999), pendingDeadline="10m")).failed is None
+        idle = pod("s", ready=False, started=False, main_started=False)
+        again = situation(
+            status, Observed(servers=servers(idle)), now=later(9999), pendingDeadline="10m", endpoints=()
+        )
+        decision = decide(again)
+        assert decision.failed is None
+        assert decision.facts is not None
+        assert decision.facts.clock.running is ClockHand.ACTIVE
 
     def test_an_unchanged_clock_is_not_written_anew(self) -> None:
         first = self.clock(running=ClockHand.ACTIVE, placed=True)

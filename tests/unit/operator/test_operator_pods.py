@@ -222,6 +222,41 @@ def test_a_pod_whose_server_is_loading_is_not_silent() -> None:
     assert observed.running_since is None
 
 
+INSTALLED = {"name": "connector", "ready": True, "state": {"terminated": {"exitCode": 0}}}
+
+
+@pytest.mark.parametrize(
+    ("state", "started"),
+    [
+        (waiting("ImagePullBackOff"), False),
+        (waiting("PodInitializing"), False),
+        ({"running": {}}, True),
+    ],
+)
+def test_a_workers_pod_is_not_started_before_its_server_is(state: dict[str, Any], *, started: bool) -> None:
+    status = mixed({"state": state}, STARTING)
+    status["initContainerStatuses"].insert(0, INSTALLED)
+    assert observe_pod(raw_pod(status, role="worker")).main_started is started
+
+
+@pytest.mark.parametrize(
+    ("status", "started"),
+    [
+        ({}, False),
+        (container(waiting("ErrImagePull")), False),
+        (container(waiting("CreateContainerConfigError")), False),
+        (container({"running": {}}), True),
+        (container({"terminated": {"exitCode": 1}}), True),
+        (container(waiting("CrashLoopBackOff"), **crashed(1)), True),
+        ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, False),
+    ],
+)
+def test_a_server_of_its_own_is_started_when_its_container_has_run(
+    status: dict[str, Any], *, started: bool
+) -> None:
+    assert observe_pod(raw_pod(status)).main_started is started
+
+
 def test_a_worker_that_was_started_again_tells_how_often_and_how_it_ended() -> None:
     worker = UP | {"restartCount": 3} | crashed(137, "", "OOMKilled")
     observed = observe_pod(raw_pod(mixed(UP, worker, phase="Running"), role="worker"))

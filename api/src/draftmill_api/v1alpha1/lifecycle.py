@@ -31,14 +31,14 @@ class RunSpec(ApiModel):
     active_deadline: Duration | None = Field(
         default=None,
         description="The run is Failed when it has been active for so long. The clock starts when its first "
-        "server (or, with endpoints, its first worker) is placed on a node; it stands still while the run is "
+        "server (or, with endpoints, its first worker) is started; it stands still while the run is "
         "suspended or paused.",
     )
     pending_deadline: Duration | None = Field(
         default=None,
         description="The run is Failed when it has waited for so long before its first server (or worker) "
-        "is placed on a node: input, plan, queue and placement together. The clock stands still while the "
-        "run is suspended.",
+        "is started: input, plan, queue, placement and the pull of the image together. The clock stands "
+        "still while the run is suspended.",
     )
     backoff_limit: int = Field(
         default=6,

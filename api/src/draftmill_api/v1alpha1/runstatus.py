@@ -63,7 +63,9 @@ class RunClock(ApiModel):
     since: Time | None = Field(default=None, description="When it started or stopped last.")
     pending_seconds: Count = Field(default=0, description="Seconds on the pending clock until then.")
     active_seconds: Count = Field(default=0, description="Seconds on the active clock until then.")
-    placed: bool = Field(default=False, description="A first pod has been placed: no longer pending.")
+    placed: bool = Field(
+        default=False, description="A first server (or worker) has been started: no longer pending."
+    )
 
 
 class Pause(ApiModel):

@@ -23,7 +23,7 @@ def deadline_passed(situation: Situation) -> Decision | None:
         text = f"the run was active for {spec.active_deadline}, its activeDeadline"
         return Decision(Phase.FAILED, failed=Problem(DEADLINE_EXCEEDED, text))
     if not clock.placed and left(clock, ClockHand.PENDING, spec.pending_deadline, situation.now) == 0:
-        waited_for = situation.run.status.message or "its first pod to be placed"
+        waited_for = situation.run.status.message or "its first server or worker to start"
         text = f"the run waited for {spec.pending_deadline}, its pendingDeadline; last: {waited_for}"
         return Decision(Phase.FAILED, failed=Problem(PENDING_DEADLINE_EXCEEDED, text))
     return None
@@ -71,10 +71,13 @@ def left(clock: RunClock, hand: ClockHand, deadline: str | None, now: datetime) 
 
 
 def _is_placed(situation: Situation) -> bool:
-    """A server has its node; where no servers stand apart, a worker has."""
+    """A server was started; where the run has none, a worker was.
+
+    A node is not enough: without its image or its volumes a pod holds GPUs and does nothing.
+    """
     seen = situation.seen
     if situation.serving.apart is not None:
         pods = seen.servers.pods
     else:
         pods = tuple(pod for job in seen.workers for pod in job.pods)
-    return any(pod.node and not pod.rejected for pod in pods)
+    return any(pod.main_started for pod in pods)

@@ -39,6 +39,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
         deleting="deletionTimestamp" in metadata,
         disrupted=_condition(status, "DisruptionTarget").get("status") == "True",
         started=any(_has_run(each) for each in (container, *first)),
+        main_started=_has_run(_main_container(container, first)),
         running_since=parse_time(running["startedAt"]) if "startedAt" in running else None,
         template_hash=annotations.get(api_names.ANNOTATION_TEMPLATE_HASH, ""),
         config_hash=annotations.get(api_names.ANNOTATION_CONFIG_HASH, ""),
@@ -82,6 +83,11 @@ def _rendered_init_containers(status: dict[str, Any]) -> list[dict[str, Any]]:
     """The statuses of what starts before the pod's own container: its server, and what that needs."""
     rendered = {api_names.INSTALLER_CONTAINER, api_names.SERVER_CONTAINER}
     return [each for each in status.get("initContainerStatuses") or [] if each["name"] in rendered]
+
+
+def _main_container(own: dict[str, Any], first: list[dict[str, Any]]) -> dict[str, Any]:
+    """The container that the pod holds its GPUs for: the server in it, or its own where there is none."""
+    return next((each for each in first if each["name"] == api_names.SERVER_CONTAINER), own)
 
 
 def _has_run(container: dict[str, Any]) -> bool:

@@ -76,6 +76,8 @@ class ObservedPod:
     """How the container ended, if it is not running."""
     node: str = ""
     """The node that it is placed on; empty while it is not."""
+    main_started: bool = False
+    """What it holds its GPUs for has run: its server, or its own container where it has none."""
     rejected: bool = False
     """The node refused it: none of its containers ran."""
     cut_off: bool = False
