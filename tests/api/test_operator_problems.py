@@ -62,7 +62,7 @@ def test_a_pod_that_cannot_be_scheduled(bed: Bed) -> None:
     run.end("plan", message=plan_message(100))
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
     run.set_status(run.pod("server"), conditions=[unschedulable])
-    condition = bed.wait_condition("scheduled", "ServersReady", "False", "Unschedulable")
+    condition = bed.wait_condition("scheduled", "ServersReady", "False", "Unschedulable", within=30)
     assert words in condition["message"]
     assert bed.kube.status("scheduled")["message"] == f"{words} (no node has GPUs)"
 
@@ -70,8 +70,9 @@ def test_a_pod_that_cannot_be_scheduled(bed: Bed) -> None:
 def test_a_server_that_crashes_again_and_again(bed: Bed) -> None:
     run = bed.create("crashing")
     run.end("plan", message=plan_message(100))
+    pod = run.pod("server")
     run.wait_with(
-        run.pod("server"),
+        pod,
         "CrashLoopBackOff",
         "back-off 10s restarting failed container",
         last={
@@ -80,8 +81,12 @@ def test_a_server_that_crashes_again_and_again(bed: Bed) -> None:
             "message": "Loading weights\nRuntimeError: CUDA out of memory\n",
         },
     )
-    bed.wait_condition("crashing", "ServersReady", "False", "CrashLoopBackOff")
+    bed.wait_condition("crashing", "ServersReady", "False", "CrashLoopBackOff", within=30)
     assert bed.kube.status("crashing")["message"] == "exit code 1: RuntimeError: CUDA out of memory"
+    run.make_pod_ready(pod)
+    bed.wait_condition("crashing", "ServersReady", "True", "AllReady", within=30)
+    assert bed.kube.status("crashing")["message"] == ""
+    assert bed.events("crashing").count(("Warning", "CrashLoopBackOff")) == 1
 
 
 def test_a_plan_that_refuses(bed: Bed) -> None:
@@ -96,10 +101,13 @@ def test_a_plan_that_refuses(bed: Bed) -> None:
 def test_pods_that_a_quota_refuses(own_bed: Bed) -> None:
     quota(own_bed, pods="0")
     run = own_bed.create("quota")
-    condition = own_bed.wait_condition("quota", "Planned", "False", "FailedCreate")
+    condition = own_bed.wait_condition("quota", "Planned", "False", "FailedCreate", within=30)
     assert "exceeded quota: tight" in condition["message"]
     lift_quota(own_bed)
     run.pod("plan", within=40)
+    own_bed.wait_condition("quota", "Progressing", "True", "Planning", within=30)
+    assert own_bed.kube.status("quota")["message"] == ""
+    assert own_bed.events("quota").count(("Warning", "FailedCreate")) == 1
 
 
 def test_servers_that_a_quota_refuses(own_bed: Bed) -> None:
@@ -107,19 +115,26 @@ def test_servers_that_a_quota_refuses(own_bed: Bed) -> None:
     run.pod("plan")
     quota(own_bed, **{"requests.nvidia.com/gpu": "4"})
     run.end("plan", message=plan_message(100))
-    condition = own_bed.wait_condition("serverquota", "ServersReady", "False", "FailedCreate")
+    condition = own_bed.wait_condition("serverquota", "ServersReady", "False", "FailedCreate", within=30)
     assert "exceeded quota: tight" in condition["message"]
+    lift_quota(own_bed)
+    run.make_ready("server")
+    own_bed.wait_condition("serverquota", "ServersReady", "True", "AllReady", within=30)
+    assert own_bed.kube.status("serverquota")["message"] == ""
+    assert own_bed.events("serverquota").count(("Warning", "FailedCreate")) == 1
 
 
 def test_jobs_that_a_quota_refuses(own_bed: Bed) -> None:
     quota(own_bed, **{"count/jobs.batch": "0"})
     run = own_bed.create("jobquota")
-    condition = own_bed.wait_condition("jobquota", "Progressing", "False", "ChildCreateFailed")
+    condition = own_bed.wait_condition("jobquota", "Progressing", "False", "ChildCreateFailed", within=30)
     assert "exceeded quota: tight" in condition["message"]
     assert own_bed.kube.status("jobquota")["observedGeneration"] == 0
     lift_quota(own_bed)
     run.pod("plan", within=40)
-    own_bed.wait_condition("jobquota", "Progressing", "True", "Planning")
+    own_bed.wait_condition("jobquota", "Progressing", "True", "Planning", within=30)
+    assert own_bed.kube.status("jobquota")["message"] == ""
+    assert own_bed.events("jobquota").count(("Warning", "ChildCreateFailed")) == 1
 
 
 def test_an_object_of_a_childs_name_that_is_not_the_runs_is_left_alone(bed: Bed) -> None:
@@ -128,7 +143,7 @@ def test_an_object_of_a_childs_name_that_is_not_the_runs_is_left_alone(bed: Bed)
         bed.kube.namespace, client.V1ConfigMap(metadata=metadata, data={"mine": "yes"})
     )
     run = bed.create("taken", endpoints=GIVEN)
-    condition = bed.wait_condition("taken", "Progressing", "False", "NameConflict")
+    condition = bed.wait_condition("taken", "Progressing", "False", "NameConflict", within=30)
     assert "taken-sr-config" in condition["message"]
     found = bed.kube.core.read_namespaced_config_map("taken-sr-config", bed.kube.namespace)
     assert found.data == {"mine": "yes"}
@@ -152,6 +167,9 @@ def test_a_host_path_outside_the_prefixes(own_bed: Bed) -> None:
     own_bed.operator.configure(hostPathPrefixes=["/mnt"])
     own_bed.operator.start()
     run.pod("plan")
+    own_bed.wait_condition("hostpath", "Progressing", "True", "Planning", within=30)
+    assert own_bed.kube.status("hostpath")["message"] == ""
+    assert own_bed.events("hostpath").count(("Warning", "HostPathNotAllowed")) == 1
 
 
 def test_a_volume_that_cannot_be_mounted(bed: Bed) -> None:
@@ -161,6 +179,10 @@ def test_a_volume_that_cannot_be_mounted(bed: Bed) -> None:
     warn(bed, pod, "FailedMount", 'MountVolume.SetUp failed for volume "data": no such file or directory')
     condition = bed.wait_condition("mount", "Planned", "False", "FailedMount", within=30)
     assert "no such file or directory" in condition["message"]
+    run.end("plan", message=plan_message(100))
+    bed.wait_condition("mount", "Planned", "True", "Planned", within=30)
+    assert bed.kube.status("mount")["message"] == ""
+    assert bed.events("mount").count(("Warning", "FailedMount")) == 1
 
 
 def test_each_problem_is_told_once_as_an_event(own_bed: Bed) -> None:

@@ -52,10 +52,17 @@ def test_no_room_is_told_by_the_scheduler_and_in_plain_words(bed: Bed) -> None:
 def test_a_claim_that_is_not_bound_is_told(bed: Bed) -> None:
     words = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
     run = bed.create("claimless")
-    run.set_status(run.pod("plan"), conditions=[unplaced(words)])
+    pod = run.pod("plan")
+    run.set_status(pod, conditions=[unplaced(words)])
     condition = bed.wait_condition("claimless", "Planned", "False", "Unschedulable", within=30)
     assert condition["message"] == words
     assert bed.kube.status("claimless")["phase"] == "Planning"
+    run.set_status(pod, conditions=[{"type": "PodScheduled", "status": "True"}])
+    bed.wait_condition("claimless", "Progressing", "True", "Planning", within=30)
+    assert bed.kube.status("claimless")["message"] == ""
+    run.end("plan", message=plan_message(100))
+    bed.wait_condition("claimless", "Planned", "True", "Planned", within=30)
+    assert bed.events("claimless").count(("Warning", "Unschedulable")) == 1
 
 
 def test_a_lost_node_is_told_and_servers_on_it_are_replaced_when_it_is_given_up(bed: Bed) -> None:
@@ -91,10 +98,10 @@ def test_pods_that_a_lost_node_does_not_let_go_are_waited_for_and_that_is_told(b
                 )
         bed.edit("sinking", suspend=True)
         words = f"node limbo-node of pod {worker.metadata.name} is lost: {SILENT}"
-        status = bed.kube.wait("limbo", lambda s: s["message"] == words, within=45)
+        status = bed.kube.wait("limbo", lambda s: s["message"] == words, within=30)
         assert status["reason"] == "NodeLost"
         assert [job.metadata.labels[names.LABEL_ATTEMPT] for job in run.jobs("worker")] == ["1"]
-        status = bed.kube.wait("sinking", lambda s: SILENT in s["message"], within=45)
+        status = bed.kube.wait("sinking", lambda s: SILENT in s["message"], within=30)
         assert status["phase"] == "Suspending"
         assert "to be gone: node limbo-node of pod sinking-sr-" in status["message"]
 
@@ -109,7 +116,7 @@ def test_a_node_that_refuses_every_pod_is_left_alone_after_a_few(own_bed: Bed) -
         sick.rejects = SICK
         run = own_bed.create("feverish")
         run.end("plan", message=plan_message(100))
-        status = own_bed.kube.wait("feverish", lambda s: s.get("excludedNodes"), within=60)
+        status = own_bed.kube.wait("feverish", lambda s: s.get("excludedNodes"), within=30)
         assert [(node["name"], node["reason"]) for node in status["excludedNodes"]] == [("sick", SICK[0])]
         condition = own_bed.wait_condition("feverish", "ServersReady", "False", "NodeRejects", within=30)
         assert "node sick refused server pods" in condition["message"]

@@ -82,6 +82,9 @@ def test_a_run_of_another_operators_making_is_left_alone_and_says_so(own_bed: Be
     writes = len(own_bed.writes())
     own_bed.make_pass("newer")
     assert own_bed.writes()[writes:] == [], "it is said once"
+    own_bed.kube.core.delete_namespaced_config_map("newer-sr-defaults", own_bed.kube.namespace)
+    own_bed.wait_condition("newer", "Progressing", "True", "Starting", within=30)
+    assert own_bed.kube.status("newer")["message"] == ""
 
 
 def test_a_job_of_a_childs_name_is_left_alone_whoever_claims_to_own_it(bed: Bed) -> None:
