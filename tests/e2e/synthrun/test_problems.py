@@ -82,7 +82,7 @@ def test_a_server_that_no_node_has_room_for(bed: Bed, rows: list[dict[str, Any]]
     run = bed.create_run("no-room", datasets=rows, server=bed.server(gpus=16))
     bed.wait_for_server_pod(run)
 
-    shown(bed, run, "Unschedulable", "Insufficient nvidia.com/gpu")
+    shown(bed, run, "Unschedulable", "Insufficient nvidia.com/gpu", "1 node has GPUs, 0 have 16 free")
 
 
 def test_a_server_that_crashes(bed: Bed, rows: list[dict[str, Any]]) -> None:
