@@ -127,6 +127,19 @@ class ControlPlane:
         return self.state / "audit.log"
 
 
+def check_host(name: str = DEFAULT_NAME, *, state: Path | None = None) -> None:
+    """Raises DevError when a cluster of this name cannot run here, before anything is fetched or built.
+
+    Args:
+        name: The cluster's name.
+        state: Folder of its state, if it is not the usual one.
+    """
+    preflight.check_machine()
+    folder = _state(name, state)
+    if not (folder / "cluster.json").exists():
+        preflight.check_disk([folder, cache.cache_root()])
+
+
 def up(name: str = DEFAULT_NAME, *, state: Path | None = None, network: Network | None = None) -> Cluster:
     """Starts a cluster, repairs it, or finds it healthy.
 
@@ -139,9 +152,7 @@ def up(name: str = DEFAULT_NAME, *, state: Path | None = None, network: Network 
         DevError: The machine lacks something, or the cluster did not become healthy.
     """
     folder = _state(name, state)
-    preflight.check_machine()
-    if not (folder / "cluster.json").exists():
-        preflight.check_disk([folder, cache.cache_root()])
+    check_host(name, state=state)
     with console.step("Debian packages for the node"):
         toolchain.apt_install(PACKAGES)
     with console.step("Kubernetes, CoreDNS and Helm") as step:

@@ -14,7 +14,6 @@ from draftmill_dev import (
     environment,
     images,
     model,
-    preflight,
     prompts,
     release,
     toolchain,
@@ -40,7 +39,7 @@ def main(name: str = cluster.DEFAULT_NAME, rows: int = prompts.ROWS) -> None:
     Raises:
         DevError: A step failed.
     """
-    preflight.check_machine()
+    cluster.check_host(name)
     ahead.begin(_beside_the_cluster(rows))
     here = cluster.up(name)
     kubectl = Kubectl(here.programs.kubectl, here.programs.helm, here.kubeconfig, _NAMESPACE)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from draftmill_dev import preflight
+from draftmill_dev import binaries, cluster, preflight, toolchain
+from draftmill_dev.__main__ import main
+from draftmill_dev.demo import ahead
 from draftmill_dev.errors import DevError
 
 ROOT, SOMEBODY = 0, 1000
@@ -53,3 +58,41 @@ def test_too_little_disk_is_told_with_both_figures(tmp_path: Path) -> None:
 
 def test_enough_disk_is_enough(tmp_path: Path) -> None:
     preflight.check_disk([tmp_path], least=1)
+
+
+@pytest.fixture
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is fetched or built, on a machine with no cluster."""
+    begun: list[str] = []
+    for module, name in ((ahead, "begin"), (toolchain, "apt_install"), (binaries, "everything")):
+        monkeypatch.setattr(module, name, lambda *_, name=name: begun.append(name))
+    monkeypatch.setattr(cluster, "STATES", tmp_path / "states")
+    monkeypatch.setenv("DRAFTMILL_CACHE", str(tmp_path / "cache"))
+    return begun
+
+
+@pytest.mark.parametrize("command", ["demo", "cluster-up"])
+def test_too_little_disk_is_told_before_anything_is_fetched_or_built(
+    command: str,
+    begun: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(preflight, "check_machine", lambda: None)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=19 * 10**9))
+
+    assert main([command]) == 1
+    assert f"{tmp_path} has 19.0 GB free and 20 GB are needed: make room" in capsys.readouterr().err
+    assert begun == []
+
+
+@pytest.mark.parametrize("command", ["demo", "cluster-up"])
+def test_who_is_not_root_is_told_before_anything_is_fetched_or_built(
+    command: str, begun: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: SOMEBODY)
+
+    assert main([command]) == 1
+    assert "needs root: run this as root" in capsys.readouterr().err
+    assert begun == []
