@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -90,6 +91,18 @@ def test_more_gpus_than_there_are_is_a_refusal_and_no_training_on_cpus(
 
     assert main(["train", "--config", str(job.write())]) == ExitCode.CONFIGURATION
     assert "1 GPUs are asked for and CUDA finds 0" in caplog.text
+
+
+@pytest.mark.parametrize("step", ["plan", "train", "finish"])
+def test_a_port_that_something_else_listens_on_is_refused(
+    step: str, job: TrainJob, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        code = main([step, "--config", str(job.write()), "--http-port", port])
+
+    assert code == ExitCode.CONFIGURATION
+    assert f"on port {port}: Address already in use; choose another by --http-port" in caplog.text
 
 
 def test_an_output_that_another_run_writes_to_is_named(job: TrainJob) -> None:

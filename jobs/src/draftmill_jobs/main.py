@@ -26,6 +26,7 @@ from draftmill_jobs.shared.config import Config, ConfigFile, LoadedConfig, read
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 25.0
+_LAST_PORT: Final = 65535
 
 T = TypeVar("T")
 Ended = tuple[ExitCode, TerminationMessage]
@@ -258,7 +259,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         command.add_argument(
             "--config", type=Path, required=True, help="the job's config file (YAML or JSON)"
         )
-        command.add_argument("--http-port", type=int, help="serve progress here; 0 chooses a free port")
+        command.add_argument("--http-port", type=_port, help="serve progress here; 0 chooses a free port")
         if step in (Step.GENERATE, Step.EXTRACT):
             command.add_argument(
                 "--grace-period",
@@ -278,6 +279,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "it or has another resumeToken (default: exit)",
     )
     return parser
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is no port: a number from 0 to {_LAST_PORT}")
+    return int(text)
 
 
 def set_up_logging() -> None:

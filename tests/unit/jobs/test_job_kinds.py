@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import compileall
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,38 @@ def test_a_step_of_another_kind_of_run_is_refused(
 ) -> None:
     assert main([step, "--config", str(config(tmp_path, text))]) == 2
     assert sentence in caplog.text
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield int(other.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        ("plan", SYNTH_RUN),
+        ("generate", SYNTH_RUN),
+        ("finish", SYNTH_RUN),
+        ("plan", EXTRACT_RUN),
+        ("extract", EXTRACT_RUN),
+        ("finish", EXTRACT_RUN),
+    ],
+)
+def test_a_port_that_something_else_listens_on_is_refused_with_a_remedy(
+    step: str, text: str, taken_port: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert main([step, "--config", str(config(tmp_path, text)), "--http-port", str(taken_port)]) == 2
+    assert f"on port {taken_port}: Address already in use; choose another by --http-port" in caplog.text
+
+
+@pytest.mark.parametrize("port", ["65536", "-1", "http"])
+def test_what_is_no_port_is_refused(port: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--config", str(tmp_path / "job.yaml"), f"--http-port={port}"])
+    assert ended.value.code == 2
+    assert f"{port} is no port: a number from 0 to 65535" in capsys.readouterr().err
 
 
 def test_the_connector_for_cpus_is_one_file_that_any_servers_python_can_load(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from draftmill_api.names import JOB_HTTP_PORT
 from draftmill_api.progress import Progress
 from draftmill_api.v1alpha1.extractstatus import ExtractProgress
 from draftmill_api.v1alpha1.trainstatus import TrainProgress
+from draftmill_jobs.errors import JobRefusedError
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,9 @@ async def serve(port: int | None, progress: Callable[[], Progress]) -> AsyncIter
     """Serves while the block runs; yields the port in use. 0 chooses a free one, None serves nothing.
 
     In a pod it listens on all addresses, elsewhere on 127.0.0.1.
+
+    Raises:
+        JobRefusedError: The port cannot be listened on.
     """
     if port is None:
         yield None
@@ -49,12 +53,23 @@ async def serve(port: int | None, progress: Callable[[], Progress]) -> AsyncIter
     await runner.setup()
     try:
         site = web.TCPSite(runner, None if _in_pod() else "127.0.0.1", port)
-        await site.start()
+        try:
+            await site.start()
+        except OSError as error:
+            raise _port_refused(port, error) from error
         bound = int(runner.addresses[0][1])
         log.info("serving /progress, /metrics and /healthz on port %d", bound)
         yield bound
     finally:
         await runner.cleanup()
+
+
+def _port_refused(port: int, error: OSError) -> JobRefusedError:
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return JobRefusedError(
+        "PortUnavailable",
+        f"cannot serve /progress on port {port}: {why}; choose another by --http-port, or 0 for a free one",
+    )
 
 
 class _Pages:
