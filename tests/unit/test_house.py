@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -19,6 +20,7 @@ from draftmill_api.v1alpha1.extractrun import ExtractRun
 ROOT = Path(__file__).parents[2]
 SOURCES = ("api/src", "operator/src", "jobs/src", "cli/src", "dev")
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
+DOCKERFILES = sorted((ROOT / "dev" / "images").glob("Dockerfile.*"))
 # These run in the development environment; everything else in dev/ runs on a bare machine.
 NEED_THE_DEVELOPMENT_ENVIRONMENT = {"generate.py", "phases.py", "reference.py"}
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "charts").rglob("*.md")])
@@ -41,13 +43,26 @@ def test_a_requirement_file_names_no_index_and_pins_everything_with_a_hash(file:
     assert [line for line in lines if not PINNED.match(line)] == []
 
 
-@pytest.mark.parametrize(
-    "file", sorted((ROOT / "dev/images").glob("Dockerfile.*")), ids=lambda file: file.name
-)
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
 def test_a_dockerfile_names_no_registrys_host(file: Path) -> None:
     images = re.findall(r"^(?:ARG \w+=|FROM )(\S+/\S+)", file.read_text(), re.MULTILINE)
 
     assert [image for image in images if "." in image.partition("/")[0]] == []
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
+def test_an_image_runs_as_nobody(file: Path) -> None:
+    assert re.findall(r"^USER (.*)$", _stages(file)[-1], re.MULTILINE) == ["65532:65532"]
+
+
+@pytest.mark.parametrize("name", ["operator", "jobs"])
+def test_an_image_is_built_in_stages_and_imports_nothing_from_the_working_directory(name: str) -> None:
+    *earlier, last = _stages(ROOT / "dev/images" / f"Dockerfile.{name}")
+    (entrypoint,) = re.findall(r"^ENTRYPOINT (.*)$", last, re.MULTILINE)
+
+    assert earlier
+    assert not re.findall(r"^RUN ", last, re.MULTILINE)
+    assert json.loads(entrypoint)[:2] == ["python", "-P"]
 
 
 @pytest.mark.parametrize("extra", ["operator", "jobs", "dev"])
@@ -131,6 +146,11 @@ def test_the_demos_run_is_the_one_that_the_demo_follows() -> None:
 
     assert manifest["metadata"]["name"] == demo.NAME
     assert manifest["spec"]["output"]["path"] == demo.OUTPUT
+
+
+def _stages(dockerfile: Path) -> list[str]:
+    """What follows each FROM."""
+    return re.split(r"^FROM ", dockerfile.read_text(), flags=re.MULTILINE)[1:]
 
 
 def _pinned(file: Path) -> set[str]:
