@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,31 @@ import pytest
 import yaml
 from kubernetes import client
 
+from draftmill_api import names
 from draftmill_api.crd import Schema, root_schema
-from draftmill_api.v1alpha1 import SynthRunStatus
-from draftmill_api.v1alpha1.resources import SYNTH_RUN
+from draftmill_api.v1alpha1.resources import DRAFTER_TRAIN, EXTRACT_RUN, SYNTH_RUN, Resource
 from draftmill_dev import binaries
 from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
+from tests.support.draftertrains import smallest_drafter_train
+from tests.support.extractruns import smallest_extract_run
 from tests.support.synthruns import Manifest, smallest_synth_run
 
 pytestmark = pytest.mark.api
 
 ADDRESS = ("draftmill.dev", "v1alpha1", "default", "synthruns")
 CRDS = sorted((Path(__file__).parents[2] / "crds").glob("*.yaml"))
-VOLUMES: tuple[Manifest, ...] = (
-    {"persistentVolumeClaim": {"claimName": "x"}},
-    {"hostPath": {"path": "/mnt/x"}},
-    {"nfs": {"server": "x", "path": "/x"}},
+SMALLEST = (
+    (SYNTH_RUN, smallest_synth_run),
+    (EXTRACT_RUN, smallest_extract_run),
+    (DRAFTER_TRAIN, smallest_drafter_train),
 )
+VOLUMES: Manifest = {
+    "persistentVolumeClaim": {"claimName": "x"},
+    "hostPath": {"path": "/mnt/x"},
+    "nfs": {"server": "x", "path": "/x"},
+}
+MODEL_SOURCES = {"path", "huggingFace"}
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +59,32 @@ def test_the_committed_crd_is_accepted_as_it_is(path: Path, api: kube.Kube) -> N
     assert {each.type: each.status for each in applied.status.conditions}["Established"] == "True"
 
 
-@pytest.mark.parametrize("volume", VOLUMES, ids=lambda volume: next(iter(volume)))
-def test_every_status_field_survives_pruning(volume: Manifest, api: kube.Kube) -> None:
-    name = f"full-{next(iter(volume)).lower()}"
-    written = example(root_schema(SYNTH_RUN)["properties"]["status"])
-    written["output"]["volume"] = volume
-    api.objects.create_namespaced_custom_object(*ADDRESS, smallest_synth_run(name))
+@pytest.mark.parametrize(
+    "chosen",
+    [{"persistentVolumeClaim", "path"}, {"hostPath", "huggingFace"}, {"nfs", "path"}],
+    ids=lambda chosen: "-".join(sorted(chosen)),
+)
+@pytest.mark.parametrize(("resource", "smallest"), SMALLEST, ids=lambda value: getattr(value, "kind", ""))
+def test_every_status_field_survives_pruning(
+    resource: Resource, smallest: Callable[[str], Manifest], chosen: set[str], api: kube.Kube
+) -> None:
+    manifest = smallest("full")
+    written = example(root_schema(resource)["properties"]["status"], chosen)
+    runs = api.of(resource.plural)
+    name = runs.create_run(manifest)
     api.objects.patch_namespaced_custom_object_status(
-        *ADDRESS, name, {"status": written}, field_validation="Strict"
+        names.GROUP,
+        names.VERSION,
+        api.namespace,
+        resource.plural,
+        name,
+        {"status": written},
+        field_validation="Strict",
     )
-    read = api.status(name)
+    read = runs.status(name)
     assert read == written
-    assert SynthRunStatus.model_validate(read).to_json() == written
-    api.delete_run(name)
+    assert resource.model.model_validate(manifest | {"status": read}).to_json()["status"] == written
+    runs.delete_run(name)
 
 
 def test_defaults_are_filled_in_by_the_api_server(api: kube.Kube) -> None:
@@ -138,15 +160,15 @@ def kubectl(control_plane: ControlPlane, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def example(schema: Schema) -> Any:
-    """A value with every field set."""
+def example(schema: Schema, chosen: set[str]) -> Any:
+    """A value with every field set, and of those that exclude each other the chosen one."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema["type"]:
         case "object":
-            return {name: example(child) for name, child in schema["properties"].items()}
+            return object_example(schema["properties"], chosen)
         case "array":
-            return [example(schema["items"])]
+            return [example(schema["items"], chosen)]
         case "string":
             return "2026-01-01T00:00:00Z" if schema.get("format") == "date-time" else "x"
         case "integer":
@@ -155,3 +177,10 @@ def example(schema: Schema) -> Any:
             return True
         case other:
             raise ValueError(f"no example for the type {other}")
+
+
+def object_example(fields: Schema, chosen: set[str]) -> Manifest:
+    if fields.keys() == VOLUMES.keys():
+        return {name: volume for name, volume in VOLUMES.items() if name in chosen}
+    left_out = MODEL_SOURCES - chosen if fields.keys() >= MODEL_SOURCES else set()
+    return {name: example(child, chosen) for name, child in fields.items() if name not in left_out}
