@@ -17,7 +17,7 @@ from draftmill_api.v1alpha1.extractrun import (
 )
 from draftmill_api.v1alpha1.extractstatus import SkippedRows
 from draftmill_api.v1alpha1.shared import Endpoint
-from draftmill_api.v1alpha1.status import Failure, Sha256
+from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, Sha256
 
 
 class JobRecords(ApiModel):
@@ -99,7 +99,9 @@ class ExtractFinishResult(ApiModel):
     manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256")
     failures: list[Failure] = Field(
-        default_factory=list, max_length=5, description="Why rows were quarantined, most frequent first."
+        default_factory=list,
+        max_length=MOST_FAILURES,
+        description="Why rows were quarantined, most frequent first.",
     )
 
 

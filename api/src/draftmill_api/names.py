@@ -55,6 +55,8 @@ TERMINATION_MESSAGE_VARIABLE: Final = "DRAFTMILL_TERMINATION_MESSAGE"
 TERMINATION_MESSAGE_PATH: Final = "/dev/termination-log"
 TERMINATION_MESSAGE_LIMIT: Final = 4000
 """Bytes; the kubelet keeps 4,096 of a container."""
+TERMINATION_MESSAGE_CUT: Final = "…"
+"""Ends a text in it that was shortened."""
 
 
 def container_of(role: str | None) -> str:

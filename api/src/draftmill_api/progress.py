@@ -12,6 +12,7 @@ from draftmill_api.extractjob import ExtractFinishResult
 from draftmill_api.trainjob import TrainFinishResult
 from draftmill_api.v1alpha1.extractstatus import ExtractPlan, ExtractProgress
 from draftmill_api.v1alpha1.status import (
+    MOST_FAILURES,
     Count,
     Counts,
     DatasetProgress,
@@ -48,7 +49,7 @@ class Progress(ApiModel):
     extraction: ExtractProgress | None = Field(default=None, description="Of an extractor.")
     training: TrainProgress | None = Field(default=None, description="Of a trainer's first rank.")
     datasets: list[DatasetProgress] = Field(default_factory=list)
-    failures: list[Failure] = Field(default_factory=list, description="Most frequent first, at most 10.")
+    failures: list[Failure] = Field(default_factory=list, description="Every reason, most frequent first.")
     message: str = Field(default="", description="What it waits for, or why it has paused, in a sentence.")
     recent_errors: Count = Field(default=0, description="Failed rows among the last errorPolicy.window.")
     warning: str = Field(
@@ -121,7 +122,7 @@ class FinishResult(ApiModel):
     cap_reached: bool = Field(default=False, description="A maxTokens left rows out.")
     manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: str = Field(alias="manifestSHA256", max_length=64)
-    failures: list[Failure] = Field(default_factory=list, max_length=5)
+    failures: list[Failure] = Field(default_factory=list, max_length=MOST_FAILURES)
 
 
 class WorkerResult(ApiModel):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from draftmill_api.extractjob import ExtractFinishResult
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
 from draftmill_api.progress import COUNT_FIELDS, FinishResult, TerminationMessage, packed, unpacked
-from draftmill_api.v1alpha1.status import Counts, Failure, RunProgress
+from draftmill_api.v1alpha1.status import MOST_FAILURES, Counts, Failure, RunProgress
 from draftmill_jobs.shared.termination import encode
 
 numbers = st.integers(0, 10**12)
@@ -24,7 +24,7 @@ results = st.builds(
     dataset_counts=st.lists(counts, max_size=64),
     manifest=st.text("m", max_size=512),
     manifestSHA256=st.text("f", max_size=64),
-    failures=st.lists(failures, max_size=5),
+    failures=st.lists(failures, max_size=MOST_FAILURES),
 )
 
 
@@ -64,7 +64,7 @@ extractions = st.builds(
     quarantined=numbers,
     manifest=st.text("m", max_size=512),
     manifestSHA256=st.just("f" * 64),
-    failures=st.lists(failures, max_size=5),
+    failures=st.lists(failures, max_size=MOST_FAILURES),
 )
 
 

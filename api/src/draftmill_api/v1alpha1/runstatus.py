@@ -9,6 +9,7 @@ from pydantic import Field
 
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.status import (
+    MOST_FAILURES,
     NAME_MAP,
     TYPE_MAP,
     Condition,
@@ -108,7 +109,9 @@ class RunStatus(ApiModel, Generic[PlanT, ProgressT, OutputT]):
     servers: Servers | None = Field(default=None, description="Server pods.")
     output: OutputT | None = Field(default=None, description="What the finished run published.")
     failures: list[Failure] = Field(
-        default_factory=list, max_length=10, description="The most frequent reasons for which rows failed."
+        default_factory=list,
+        max_length=MOST_FAILURES,
+        description="The most frequent reasons for which rows failed.",
     )
     attempts: list[Attempts] = Field(
         default_factory=list,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 from pydantic.config import JsonDict
@@ -170,6 +170,10 @@ class RunOutput(Output):
 
     records: Count = Field(description="Records written.")
     tokens: Count = Field(description="Completion tokens in them.")
+
+
+MOST_FAILURES: Final = 10
+"""Reasons in a status or a termination message: the most frequent ones."""
 
 
 class Failure(ApiModel):

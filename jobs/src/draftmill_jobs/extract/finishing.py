@@ -27,6 +27,7 @@ from draftmill_api.store import (
     StoreShard,
     StoreSource,
 )
+from draftmill_api.v1alpha1.status import MOST_FAILURES
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.planning import check_usable
 from draftmill_jobs.extract.preparing import Prepared, prepare
@@ -48,7 +49,6 @@ log = logging.getLogger(__name__)
 
 _WHOLE: Final = Share(0, 1)
 _SHOWN: Final = 3  # faults that are told; the rest are counted
-_FAILURES: Final = 5
 
 
 def finish(config: ExtractJobConfig) -> ExtractFinishResult:
@@ -82,7 +82,7 @@ def finish(config: ExtractJobConfig) -> ExtractFinishResult:
         quarantined=len(account.quarantined),
         manifest=below_volume(folder / MANIFEST_FILE),
         manifest_sha256=digest,
-        failures=failures(account.quarantined, _FAILURES),
+        failures=failures(account.quarantined, MOST_FAILURES),
     )
 
 

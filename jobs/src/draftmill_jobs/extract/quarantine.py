@@ -97,8 +97,8 @@ def check_share(rows: Iterable[QuarantinedRow], total: int) -> None:
         )
 
 
-def failures(rows: Iterable[QuarantinedRow], most: int) -> list[Failure]:
-    """Why rows were given up, the most frequent reason first, each with one row."""
+def failures(rows: Iterable[QuarantinedRow], most: int | None = None) -> list[Failure]:
+    """Why rows were given up, the most frequent reason first, each with one row; at most so many reasons."""
     lines = list(rows)
     first = {line.reason: line for line in reversed(lines)}
     counts = Counter(line.reason for line in lines)

@@ -43,7 +43,6 @@ from draftmill_jobs.store import StoreWriter
 log = logging.getLogger(__name__)
 
 _LINE_SECONDS: Final = 10.0
-_FAILURES: Final = 10
 
 
 async def extract(
@@ -133,7 +132,7 @@ class Extractor:
         with writer:
             quarantine = Quarantine(prepared.folder, self._loaded.config.run, self._share)
             try:
-                self._board.failures = lambda: failures(quarantine.rows.values(), _FAILURES)
+                self._board.failures = lambda: failures(quarantine.rows.values())
                 index = await asyncio.to_thread(self._find_rows, prepared, plan, writer, quarantine)
                 self.is_opened = True
                 self._say("")

@@ -11,7 +11,7 @@ from typing import TypeVar
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.manifest import Manifest, ManifestDataset, Summary
 from draftmill_api.progress import FinishResult, packed
-from draftmill_api.v1alpha1.status import Failure, RunProgress
+from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, RunProgress
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import Audit, audit_folder
 from draftmill_jobs.model.facts import TargetModel, read_model
@@ -22,11 +22,9 @@ from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_v
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
 from draftmill_jobs.shared.left_out import read_left_out
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of, sampling_facts
-from draftmill_jobs.shared.tally import sum_counts
+from draftmill_jobs.shared.tally import FailureTally, sum_counts
 
 log = logging.getLogger(__name__)
-
-_FAILURES = 5
 
 
 def finish(config: SynthJobConfig) -> FinishResult:
@@ -146,14 +144,11 @@ def _manifest(
 
 
 def most_frequent_failures(audits: list[Audit]) -> list[Failure]:
-    """The most frequent reasons over all datasets, at most 5, with one row each."""
-    merged: dict[str, Failure] = {}
+    """The most frequent reasons over all datasets, as many as a status has, with one row each."""
+    together = FailureTally()
     for audit in audits:
-        for failure in audit.failures.most_common(_FAILURES):
-            known = merged.get(failure.reason)
-            count = failure.count + (known.count if known else 0)
-            merged[failure.reason] = (known or failure).model_copy(update={"count": count})
-    return sorted(merged.values(), key=lambda failure: -failure.count)[:_FAILURES]
+        together.update(audit.failures)
+    return together.most_common(MOST_FAILURES)
 
 
 K = TypeVar("K", bound=str)

@@ -95,7 +95,7 @@ class Board:
             config_hash=self.config_hash,
             progress=self.run_progress(now),
             datasets=[tally.progress() for tally in self.tallies],
-            failures=self.failures.most_common(10),
+            failures=self.failures.most_common(),
             message=self.message,
             recent_errors=self.recent_errors,
             warning=self.warning,

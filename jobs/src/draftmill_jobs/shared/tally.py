@@ -86,8 +86,13 @@ class FailureTally:
                 remedy=remedy_for(reason),
             )
 
-    def most_common(self, limit: int) -> list[Failure]:
-        """The most frequent reasons first."""
+    def update(self, other: FailureTally) -> None:
+        """Counts what another one has counted; a reason that both have keeps its row."""
+        self.counts.update(other.counts)
+        self._first = other._first | self._first
+
+    def most_common(self, limit: int | None = None) -> list[Failure]:
+        """The most frequent reasons first; all of them when there is no limit."""
         return [
             self._first[reason].model_copy(update={"count": count})
             for reason, count in self.counts.most_common(limit)

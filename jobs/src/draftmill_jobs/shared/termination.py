@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from draftmill_api.names import TERMINATION_MESSAGE_LIMIT, TERMINATION_MESSAGE_VARIABLE
+from draftmill_api.names import (
+    TERMINATION_MESSAGE_CUT,
+    TERMINATION_MESSAGE_LIMIT,
+    TERMINATION_MESSAGE_VARIABLE,
+)
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.status import Failure
 
 _SHORTER = (
-    *((characters, True) for characters in (1024, 512, 256)),
+    *((characters, True) for characters in (1024, 512, 256, 128)),
     *((characters, False) for characters in (256, 128, 64, 0)),
 )
 """Characters of each free text, and whether remedies stay, in the order in which they are tried."""
@@ -19,8 +23,9 @@ _SHORTER = (
 def encode(message: TerminationMessage, limit: int = TERMINATION_MESSAGE_LIMIT) -> bytes:
     """The message as JSON of at most `limit` bytes.
 
-    Free text is shortened until it fits, with the remedies left out before it gets too short to be of use;
-    if it does not, the counts of single datasets are left out.
+    Free text is shortened until it fits, with the remedies left out before it gets too short to be of use:
+    who reads it knows them from the failures that the workers told of. If it does not fit then, the counts of
+    single datasets are left out.
 
     Raises:
         ValueError: It does not fit even without these.
@@ -28,7 +33,7 @@ def encode(message: TerminationMessage, limit: int = TERMINATION_MESSAGE_LIMIT) 
     for candidate in (message, _without_dataset_counts(message)):
         for text_limit, with_remedies in _SHORTER:
             shortened = _shortened(candidate, text_limit, with_remedies=with_remedies)
-            data = shortened.model_dump_json(by_alias=True, exclude_none=True).encode()
+            data = shortened.model_dump_json(by_alias=True, exclude_none=True, exclude_defaults=True).encode()
             if len(data) <= limit:
                 return data
     raise ValueError(f"a termination message of {len(data)} bytes cannot be brought under {limit}")
@@ -75,4 +80,4 @@ def _without_dataset_counts(message: TerminationMessage) -> TerminationMessage:
 def _cut(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    return text[: limit - 1] + "…" if limit else ""
+    return text[: limit - 1] + TERMINATION_MESSAGE_CUT if limit else ""

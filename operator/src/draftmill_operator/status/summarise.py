@@ -14,7 +14,7 @@ from draftmill_operator.decide.starting import AT_WORK, server_problem
 from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
 from draftmill_operator.kinds.base import AnyProgress
 from draftmill_operator.status.conditions import ServerCount, conditions
-from draftmill_operator.status.together import failures_together
+from draftmill_operator.status.together import failures_together, filled_in
 
 
 def summarise(situation: Situation, decision: Decision) -> AnyStatus:
@@ -171,7 +171,7 @@ def _further(situation: Situation, decision: Decision) -> dict[str, Any]:
 
 def _failures(situation: Situation, decision: Decision) -> list[Failure]:
     if decision.completed is not None:
-        return list(decision.completed.failures)
+        return filled_in(decision.completed.failures, situation.run.status.failures)
     answers = _answers_at_work(situation)
     if answers is None:
         return list(situation.run.status.failures)

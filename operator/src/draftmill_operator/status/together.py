@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from draftmill_api.base import seconds
-from draftmill_api.v1alpha1.status import Counts, DatasetProgress, Failure, RunProgress
+from draftmill_api.names import TERMINATION_MESSAGE_CUT
+from draftmill_api.v1alpha1.status import MOST_FAILURES, Counts, DatasetProgress, Failure, RunProgress
 
-MOST_FAILURES = 10
 _TWO_DIGITS = 100.0
 
 
@@ -49,6 +49,24 @@ def failures_together(parts: Sequence[Sequence[Failure]]) -> list[Failure]:
         samples[reason].model_copy(update={"count": count})
         for reason, count in counts.most_common(MOST_FAILURES)
     ]
+
+
+def filled_in(failures: Sequence[Failure], recorded: Sequence[Failure]) -> list[Failure]:
+    """Failures of a finish, with what its termination message had no room for from those recorded before."""
+    known = {failure.reason: failure for failure in recorded}
+    return [_filled_in(failure, known.get(failure.reason, failure)) for failure in failures]
+
+
+def _filled_in(failure: Failure, known: Failure) -> Failure:
+    """The remedy is the reason's; the words are those about one row, and go on where they were cut."""
+    begins = failure.message.removesuffix(TERMINATION_MESSAGE_CUT)
+    is_same = known.id == failure.id and known.message.startswith(begins)
+    return failure.model_copy(
+        update={
+            "message": known.message if is_same else failure.message,
+            "remedy": failure.remedy or known.remedy,
+        }
+    )
 
 
 def two_digits(value: float) -> str:
