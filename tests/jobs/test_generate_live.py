@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession, ClientTimeout
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import WorkerState
 from draftmill_api.record import prompt_key, row_id
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.generate import retry
 from draftmill_jobs.prompts.rows import owns
 from draftmill_jobs.prompts.shapes import read_prompt
 from draftmill_jobs.shared import left_out
+from draftmill_jobs.shared.config import load
 from draftmill_jobs.shared.settings import Share
-from tests.support.engine_server import EngineServer, Fail, Hold, Reply
+from tests.support.engine_server import EngineServer, Fail, Hold, Reply, Stall
 from tests.support.job import Job, prompts, unique, until
 from tests.support.job_pages import free_port, get, progress_when
 
@@ -48,6 +52,65 @@ async def test_concurrency_follows_the_config_within_seconds(job: Job, server: E
         assert server.most_in_flight == 40
         _, progress = await task
     assert progress.ok == 600
+
+
+async def test_raised_retries_are_those_of_rows_in_flight(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_BASE", 0.02)
+    server.script = lambda _: Hold()
+    job.datasets, job.generation = {"A": prompts(4)}, {"retries": 0}
+    port = free_port()
+    async with job.use(server).generating(port) as task:
+        await until(lambda: len(server.held) == 4)
+        job.generation = {"retries": 1}
+        await in_force(job, port)
+        server.script = lambda _: Reply()
+        server.let_go(Fail(500))
+        _, progress = await task
+    assert (progress.ok, progress.retried, progress.errors) == (4, 4, 0)
+
+
+async def test_a_lowered_stall_timeout_gives_up_requests_in_flight(job: Job, server: EngineServer) -> None:
+    server.script = lambda request: Reply() if request.tries else Stall()
+    job.datasets, job.generation = {"A": prompts(4)}, {"stallTimeout": "60s"}
+    async with job.use(server).generating() as task:
+        await until(lambda: server.count == server.in_flight == 4)
+        job.generation = {"stallTimeout": "300ms"}
+        job.write()
+        await until(lambda: server.disconnects == 4)
+        _, progress = await task
+    assert (progress.ok, progress.retried, progress.errors) == (4, 4, 0)
+
+
+async def test_a_request_has_the_connect_timeout_in_force_and_no_other_limit(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[ClientTimeout] = []
+
+    def post(session: ClientSession, url: str, **arguments: Any) -> Any:
+        limits.append(arguments["timeout"])
+        return ClientSession.request(session, "POST", url, **arguments)
+
+    monkeypatch.setattr(ClientSession, "post", post)
+    server.script = lambda request: Hold() if request.number < 2 else Reply()
+    job.datasets, job.generation = {"A": prompts(8)}, {"concurrency": 2, "connectTimeout": "3s"}
+    port = free_port()
+    async with job.use(server).generating(port) as task:
+        await until(lambda: len(server.held) == 2)
+        before = len(limits)
+        job.generation["connectTimeout"] = "7s"
+        await in_force(job, port)
+        server.let_go()
+        await task
+    assert set(limits[:before]) == {ClientTimeout(total=None, sock_connect=3.0)}
+    assert set(limits[before:]) == {ClientTimeout(total=None, sock_connect=7.0)}
+
+
+async def in_force(job: Job, port: int) -> None:
+    """Writes the config, and waits until the worker works with it."""
+    written = load(job.write(), SynthJobConfig).hash
+    await progress_when(port, lambda seen: seen.config_hash == written, within=10.0)
 
 
 async def test_a_config_that_is_half_written_leaves_the_old_one_in_force(
