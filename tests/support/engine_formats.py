@@ -34,8 +34,27 @@ def sglang_body(answered: Answered, request_id: str) -> dict[str, Any]:
     }
 
 
+def sglang_chat_body(answered: Answered, model: str) -> dict[str, Any]:
+    """The answer of SGLang's chat route: all ids lie in the choice, under names of its own."""
+    choice = {
+        "index": 0,
+        "message": {
+            "role": "assistant",
+            "content": answered.text,
+            "reasoning_content": None,
+            "tool_calls": None,
+        },
+        "finish_reason": answered.finish,
+        "matched_stop": None,
+        "prompt_token_ids": answered.prompt_ids,
+        "response_token_ids": answered.ids,
+    }
+    usage = {"prompt_tokens": len(answered.prompt_ids), "completion_tokens": len(answered.ids)}
+    return {"id": "chatcmpl", "model": model, "choices": [choice], "usage": usage}
+
+
 def openai_body(answered: Answered, model: str, *, chat: bool) -> dict[str, Any]:
-    """The answer of the chat route or of that of completions."""
+    """The answer of vLLM's chat route or of that of completions."""
     choice: dict[str, Any] = {
         "index": 0,
         "finish_reason": answered.finish,

@@ -26,6 +26,7 @@ from tests.support.engine_formats import (
     openai_events,
     response_head,
     sglang_body,
+    sglang_chat_body,
     sglang_events,
 )
 from tests.support.tiny_model import CLOSE, END, FIRST_NUMBER, NUMBERS, THINK, Thinking, TinyModel
@@ -205,6 +206,8 @@ class EngineServer:
         answered = Answered(request.prompt_ids, ids, text, finish)
         if request.path == "/generate":
             body = sglang_body(answered, request.payload["rid"])
+        elif "rid" in request.payload:
+            body = sglang_chat_body(answered, self.model.name)
         else:
             body = openai_body(answered, self.model.name, chat=request.path == "/v1/chat/completions")
         if reply.edit is not None:

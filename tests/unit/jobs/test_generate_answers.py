@@ -9,31 +9,23 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.record import Record
-from tests.support.engine_server import EngineServer, Reply, Request, answer_ids
+from tests.support.engine_server import EngineServer, Reply, answer_ids
 from tests.support.job import Job, prompts, unique
 from tests.support.tiny_model import THINK, Thinking, TinyModel
 
 ROUTES = [
-    ("VLLM", "Auto", "/v1/chat/completions"),
-    ("VLLM", "Generate", "/v1/completions"),
-    ("SGLang", "Auto", "/generate"),
-    ("SGLang", "Chat", "/v1/chat/completions"),
+    # engine, api, path, whether an answer with ids can be streamed
+    ("VLLM", "Auto", "/v1/chat/completions", True),
+    ("VLLM", "Generate", "/v1/completions", True),
+    ("SGLang", "Auto", "/generate", True),
+    ("SGLang", "Chat", "/v1/chat/completions", False),
 ]
 
 
-def answers_like_sglang(request: Request) -> Reply:
-    """SGLang's chat route has another name for the ids."""
-
-    def rename(body: dict[str, Any]) -> None:
-        body["choices"][0]["response_token_ids"] = body["choices"][0].pop("token_ids")
-
-    return Reply(edit=rename if request.path == "/v1/chat/completions" else None)
-
-
 @pytest.mark.parametrize("metrics", [True, False], ids=["whole", "streamed"])
-@pytest.mark.parametrize(("engine", "api", "path"), ROUTES[:3])
+@pytest.mark.parametrize(("engine", "api", "path", "streams"), ROUTES)
 async def test_every_route_gives_the_servers_own_ids(
-    job: Job, server: EngineServer, *, engine: str, api: str, path: str, metrics: bool
+    job: Job, server: EngineServer, *, engine: str, api: str, path: str, streams: bool, metrics: bool
 ) -> None:
     server.metrics = metrics
     job.use(server, engine=engine).generation = {"api": api}
@@ -41,7 +33,7 @@ async def test_every_route_gives_the_servers_own_ids(
     assert code is ExitCode.DONE
     assert (progress.done, progress.ok, progress.total) == (20, 20, 20)
     assert {request.path for request in server.requests} == {path}
-    assert {bool(request.payload.get("stream")) for request in server.requests} == {not metrics}
+    assert {bool(request.payload.get("stream")) for request in server.requests} == {streams and not metrics}
     for line in job.lines():
         record = Record.model_validate(line)
         assert list(line) == list(Record.model_fields)
@@ -146,6 +138,54 @@ async def test_the_request_is_what_the_engine_expects(job: Job, server: EngineSe
         "return_token_ids": True,
         "temperature": 0.7,
         "top_p": 1.0,
+        "max_completion_tokens": 64,
+        "seed": 3,
+        "n": 1,
+    }
+
+
+async def test_the_request_is_what_sglang_expects(job: Job, server: EngineServer) -> None:
+    job.datasets = {"A": [{"prompt": "w1"}]}
+    job.sampling |= {"temperature": "0.7", "seed": 3, "topK": 5, "minP": "0.1"}
+    await job.use(server, engine="SGLang").generate()
+    (request,) = server.requests
+    payload = dict(request.payload)
+    assert payload.pop("rid").startswith(job.lines()[0]["id"])
+    assert payload == {
+        "input_ids": server.model.prompt_ids([{"role": "user", "content": "w1"}]),
+        "sampling_params": {
+            "temperature": 0.7,
+            "top_p": 1.0,
+            "top_k": 5,
+            "min_p": 0.1,
+            "max_new_tokens": 64,
+            "sampling_seed": 3,
+        },
+        "return_prompt_token_ids": True,
+        "stream": False,
+    }
+
+
+async def test_the_request_is_what_sglangs_chat_route_expects(job: Job, server: EngineServer) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    job.datasets = {"A": [{"prompt": "w1", "tools": tools}]}
+    job.sampling |= {"temperature": "0.7", "seed": 3, "topK": 5, "minP": "0.1"}
+    job.generation = {"api": "Chat", "chatTemplateKwargs": {"thinking": True}}
+    await job.use(server, engine="SGLang").generate()
+    (request,) = server.requests
+    payload = dict(request.payload)
+    assert payload.pop("rid").startswith(job.lines()[0]["id"])
+    assert payload == {
+        "model": "tiny",
+        "messages": [{"role": "user", "content": "w1"}],
+        "tools": tools,
+        "chat_template_kwargs": {"thinking": True},
+        "return_token_ids": True,
+        "separate_reasoning": False,
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "top_k": 5,
+        "min_p": 0.1,
         "max_completion_tokens": 64,
         "seed": 3,
         "n": 1,

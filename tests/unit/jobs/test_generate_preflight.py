@@ -30,6 +30,10 @@ def other_prompt(body: dict[str, Any]) -> None:
     body["usage"]["prompt_tokens"] -= 1
 
 
+def other_prompt_of_generate(body: dict[str, Any]) -> None:
+    body["prompt_token_ids"] = [*body["prompt_token_ids"][:-1], END]
+
+
 def no_ids(body: dict[str, Any]) -> None:
     body["choices"][0]["token_ids"] = None
 
@@ -62,6 +66,26 @@ async def test_a_disagreement_ends_the_run_with_both_values(job: Job, lie: Any, 
     assert refused.value.exit_code is ExitCode.CONFIGURATION
     assert server.count == 0
     assert job.lines() == []
+
+
+async def test_sglangs_answer_to_another_prompt_ends_the_run(job: Job) -> None:
+    async with LyingServer(job.model) as server:
+        server.lie = other_prompt_of_generate
+        with pytest.raises(JobRefusedError, match="the server answered another prompt: 10 ids sent, 10 back"):
+            await job.use(server, engine="SGLang").generate()
+    assert server.count == 0
+
+
+async def test_sglangs_answer_to_another_prompt_is_no_answer_of_the_row(
+    job: Job, server: EngineServer
+) -> None:
+    server.script = lambda request: Reply(edit=other_prompt_of_generate if request.number == 3 else None)
+    job.generation = {"retries": 0}
+    _, progress = await job.use(server, engine="SGLang").generate()
+    assert (progress.ok, progress.errors) == (19, 1)
+    (letter,) = job.lines("dead_letter")
+    assert letter["reason"] == "count_mismatch"
+    assert "the server answered another prompt" in letter["message"]
 
 
 async def test_thinking_that_is_closed_twice_fails_the_preflight(
