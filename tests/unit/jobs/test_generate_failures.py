@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_jobs.engines.client import open_session, post
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate import retry
 from tests.support.engine_server import Cut, EngineServer, Fail, Hold, Reaction, Reply, Request, Stall
@@ -53,10 +58,54 @@ async def test_a_failure_that_passes_is_asked_again(
     assert all(len(line["output_ids"]) == 16 for line in job.lines())
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_row_is_asked_again_no_sooner_than_the_server_wants(
+    job: Job, server: EngineServer, status: int
+) -> None:
+    asked: list[float] = []
+
+    def script(request: Request) -> Reaction:
+        asked.append(asyncio.get_running_loop().time())
+        return Reply() if request.tries else Fail(status, headers=("Retry-After: 1",))
+
+    server.script = script
+    job.datasets = {"A": prompts(1)}
+    _, progress = await job.use(server).generate()
+    first, second = asked
+    assert second - first >= 1
+    assert (progress.ok, progress.retried) == (1, 1)
+
+
 async def test_sglangs_abort_is_asked_again(job: Job, server: EngineServer) -> None:
     server.script = lambda request: Reply(finish="abort" if request.tries == 0 else None)
     _, progress = await job.use(server, engine="SGLang").generate()
     assert (progress.ok, progress.retried) == (20, 20)
+
+
+@pytest.fixture
+def full_listener() -> Iterator[str]:
+    """The address of a listener that takes no connections: those that wait for it are as many as may."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        host, port = listener.getsockname()
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((host, port))
+        yield f"http://{host}:{port}"
+
+
+async def test_a_connection_that_does_not_come_about_in_time_is_a_failure_that_passes(
+    full_listener: str,
+) -> None:
+    async with open_session() as session, asyncio.timeout(20):
+        with pytest.raises(RequestFailedError, match=r"no connection to .* within 0\.2 s") as failed:
+            await post(
+                session, full_listener, "/generate", b"{}", connect_timeout=0.2, byte_came=lambda: None
+            )
+    assert (failed.value.kind, failed.value.verdict) == (FailureKind.CONNECT_TIMEOUT, Verdict.RETRY)
 
 
 async def test_a_failure_that_stays_costs_each_row_its_tries_and_no_more(

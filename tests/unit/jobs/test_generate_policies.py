@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -93,6 +94,15 @@ def test_whatever_retry_after_says_the_wait_is_bounded(header: str) -> None:
 def test_backoff_is_full_jitter_under_a_growing_bound(tries: int, seed: int) -> None:
     assert 0 <= backoff(tries, None, random.Random(seed)) <= min(60, 2 ** min(tries - 1, 6))
     assert backoff(tries, 5.0, random.Random(seed)) >= 5.0
+
+
+@pytest.mark.parametrize(("tries", "bound"), [(1, 1), (2, 2), (4, 8), (7, 60), (100, 60)])
+def test_backoff_is_spread_over_all_of_its_range(tries: int, bound: int) -> None:
+    rng = random.Random(1)
+    waits = [backoff(tries, None, rng) for _ in range(1000)]
+    tenths = Counter(int(10 * wait / bound) for wait in waits)
+    assert set(tenths) == set(range(10))
+    assert min(tenths.values()) > 50, "none is rare: rows that failed together do not come back together"
 
 
 BUDGETS = [
