@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from draftmill_api.jobconfig import config_hash
+from draftmill_api.record import prompt_key, row_id
+from draftmill_dev import release
 from tests.support.bed import Bed
 from tests.support.kube import is_ready
 from tests.support.records_on_disk import lines
@@ -59,7 +60,10 @@ class Life:
         """Edits it while the generator works, which has it in force within seconds."""
         self.edit(generation={"concurrency": value})
         self._kube.wait(
-            self.name, lambda s: s["configHash"] == self._written_hash(value), LIVE, "the config in force"
+            self.name,
+            lambda s: s["configHash"] == self._bed.config_hash_with(self.name, value),
+            LIVE,
+            "the config in force",
         )
 
     def suspend_and_resume(self) -> None:
@@ -111,9 +115,12 @@ class Life:
         self.wait_for_records()
 
     def live_through_an_upgrade(self) -> None:
-        before = self._pods()
-        self._bed.upgrade({"podDefaults": {"job": {"env": [{"name": "NEW_DEFAULT", "value": "1"}]}}})
+        before, operator = self._pods(), self._bed.operator_pod().metadata.uid
+        new = {"name": "NEW_DEFAULT", "value": "1"}
+        server = [*release.mounted_environment()["env"], new]
+        self._bed.upgrade({"podDefaults": {"job": {"env": [new]}, "server": {"env": server}}})
         self.wait_for_records(10)
+        assert self._bed.operator_pod().metadata.uid != operator, "the operator is another one"
         assert self._pods() == before, "an upgrade replaces no pod of a run that is under way"
 
     def trip_the_error_policy_and_raise_it(self) -> None:
@@ -133,15 +140,6 @@ class Life:
     def _answering(self) -> set[str]:
         return {record["server"] for record in lines_so_far(self._bed, self.name)}
 
-    def _written_hash(self, concurrency: int) -> str:
-        """Hash of the job config once it has this concurrency."""
-        selector = f"draftmill.dev/run={self.name},draftmill.dev/role=config"
-        (found,) = self._kube.core.list_namespaced_config_map(
-            self._kube.namespace, label_selector=selector
-        ).items
-        text = found.data["job.yaml"]
-        return config_hash(text) if json.loads(text)["generation"]["concurrency"] == concurrency else ""
-
 
 def lines_so_far(bed: Bed, run: str) -> Iterator[dict[str, Any]]:
     """Whole records of a run that is being written."""
@@ -155,10 +153,15 @@ def prompts(bed: Bed) -> str:
     path = bed.data / "prompts" / "life.jsonl"
     path.parent.mkdir(exist_ok=True)
     with path.open("w") as file:
-        for number in range(ROWS):
-            words = "one more word and " * 800 if number in TOO_LONG else ""
-            file.write(json.dumps({"prompt": f"{words}What is {number} times {number + 7}?"}) + "\n")
+        for question in questions():
+            file.write(json.dumps({"prompt": question}) + "\n")
     return str(path.relative_to(bed.data))
+
+
+def questions() -> Iterator[str]:
+    for number in range(ROWS):
+        words = "one more word and " * 800 if number in TOO_LONG else ""
+        yield f"{words}What is {number} times {number + 7}?"
 
 
 def test_a_run_lives_through_everything_and_each_row_is_there_once(bed: Bed, prompts: str) -> None:
@@ -196,7 +199,9 @@ def test_a_run_lives_through_everything_and_each_row_is_there_once(bed: Bed, pro
 
     records, letters = list(lines(bed.output(life.name))), dead_letters(bed, life.name)
     ids = [record["id"] for record in records] + [letter["id"] for letter in letters]
-    assert len(ids) == len(set(ids)) == ROWS
+    assert sorted(ids) == sorted(
+        row_id(prompt_key([{"role": "user", "content": question}], None, {}), 0) for question in questions()
+    )
     assert len(letters) == len(TOO_LONG)
     counts = status["progress"]
     assert (counts["done"], counts["errors"], counts["total"]) == (ROWS - len(TOO_LONG), len(TOO_LONG), ROWS)

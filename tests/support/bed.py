@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from kubernetes import client
 
 from draftmill_api import names
+from draftmill_api.jobconfig import config_hash
 from tests.support.kube import Kube, Manifest, is_ready
 from tests.support.waiting import until
 
@@ -105,6 +106,15 @@ class Bed:
     def records_written(self, run: str) -> int:
         """Whole lines of records on disk."""
         return sum(file.read_bytes().count(b"\n") for file in self.output(run).glob("*/raw_responses*.jsonl"))
+
+    def config_hash_with(self, run: str, concurrency: int) -> str:
+        """Hash of a run's job config in the cluster; empty while it does not have this concurrency."""
+        selector = f"{names.LABEL_RUN}={run},{names.LABEL_ROLE}=config"
+        (found,) = self.kube.core.list_namespaced_config_map(
+            self.kube.namespace, label_selector=selector
+        ).items
+        text = found.data["job.yaml"]
+        return config_hash(text) if json.loads(text)["generation"]["concurrency"] == concurrency else ""
 
     def make_unwritable(self, folder: str) -> None:
         """Makes a folder of the data volume that jobs cannot write."""

@@ -109,7 +109,15 @@ def test_concurrency_can_be_changed_while_running(bed: Bed, vllm: str) -> None:
 
     bed.kube.patch_run(run, {"spec": {"generation": {"concurrency": 20}}})
 
-    bed.kube.wait(run, lambda status: status["progress"].get("inFlight", 0) > 2, 20, "more in flight in")
+    bed.kube.wait(
+        run,
+        lambda status: (
+            status["progress"].get("inFlight", 0) > 2
+            and status["configHash"] == bed.config_hash_with(run, 20)
+        ),
+        20,
+        "more in flight, by the config in force, in",
+    )
     assert bed.kube.running_pod(run, "worker").metadata.uid == pod
     bed.kube.wait_phase(run, "Succeeded", within=300)
 
