@@ -14,6 +14,7 @@ from draftmill_api.jobconfig import JobRun
 from draftmill_api.v1alpha1.status import Failure
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.prompts.rows import owns
 from draftmill_jobs.shared.files import AppendOnlyFile
 from draftmill_jobs.shared.parts import part_path, part_paths
 from draftmill_jobs.shared.settings import Share
@@ -42,6 +43,7 @@ class Quarantine:
     def __init__(self, folder: Path, run: JobRun, share: Share) -> None:
         """Opens the file and cuts off what a crash left behind its last line."""
         self._run = run
+        self._share = share
         self._writing = threading.Lock()
         path = part_path(folder, _STEM, share)
         is_new_run = not run.uid
@@ -74,6 +76,10 @@ class Quarantine:
             except OSError as error:
                 raise JobFailedError("StorageFailed", f"cannot write {self._path}: {error}") from error
             self.rows[row.facts.key] = line
+
+    def failures(self) -> list[Failure]:
+        """Why rows of this worker's share were given up: the others tell of theirs."""
+        return failures(line for line in list(self.rows.values()) if owns(self._share, line.id))
 
     def close(self) -> None:
         """Closes the file."""

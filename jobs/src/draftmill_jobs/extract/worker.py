@@ -26,7 +26,7 @@ from draftmill_jobs.extract.index import RowIndex
 from draftmill_jobs.extract.keeper import Keeper
 from draftmill_jobs.extract.planning import check_usable, survey_plan
 from draftmill_jobs.extract.preparing import Prepared, prepare
-from draftmill_jobs.extract.quarantine import Quarantine, failures
+from draftmill_jobs.extract.quarantine import Quarantine
 from draftmill_jobs.extract.records import Row
 from draftmill_jobs.extract.selection import Survey
 from draftmill_jobs.extract.transformers_backend import TransformersBackend
@@ -132,7 +132,7 @@ class Extractor:
         with writer:
             quarantine = Quarantine(prepared.folder, self._loaded.config.run, self._share)
             try:
-                self._board.failures = lambda: failures(quarantine.rows.values())
+                self._board.failures = quarantine.failures
                 index = await asyncio.to_thread(self._find_rows, prepared, plan, writer, quarantine)
                 self.is_opened = True
                 self._say("")
