@@ -29,7 +29,7 @@ cluster-status: ## Say whether it runs, and how to use it
 .PHONY: test test-unit test-jobs test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract bench-train
 test: test-unit ## All tests but the two below; starts what they need (needs root)
 	@$(BIN)/pytest --numprocesses 2 --dist loadfile tests/jobs tests/api tests/chart
-	@$(BIN)/pytest tests/e2e
+	@$(BIN)/pytest --numprocesses 2 --dist loadscope tests/e2e
 
 test-unit: venv ## Tests without any service, three at a time: less than a minute
 	@$(BIN)/pytest --numprocesses 3 --dist worksteal tests/unit
@@ -41,13 +41,13 @@ test-api: venv ## Tests against a real control plane
 	@$(BIN)/pytest tests/api
 
 test-e2e: venv ## Tests on a real node with a real model server (needs root)
-	@$(BIN)/pytest tests/chart tests/e2e
+	@$(BIN)/pytest --numprocesses 2 --dist loadscope tests/chart tests/e2e
 
 test-life: venv ## Long ways: a run that lives through everything, the demo twice: a quarter of an hour (needs root)
 	@$(BIN)/pytest -m life tests/chaos
 
 test-chaos: venv ## The killing tests, five times over (needs root)
-	@$(BIN)/pytest -m chaos tests/chaos
+	@$(BIN)/pytest -m chaos --numprocesses 2 --dist loadscope tests/chaos
 
 lint: venv ## Style, types, import rules, generated files
 	@$(BIN)/ruff check .

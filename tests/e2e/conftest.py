@@ -1,6 +1,7 @@
 """The node that end-to-end tests run on: a cluster of their own, beside whatever a person runs here.
 
-On it is Draftmill, for those who ask for a bed, as `make demo` would install it.
+On it is Draftmill, for those who ask for a bed, as `make demo` would install it. What needs no such node lies
+in `apart/`, and may run at the same time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from draftmill_dev import binaries, cache, cluster, environment, images, model, oci, release, volumes
 from draftmill_dev.cluster import Cluster
@@ -24,21 +27,58 @@ KUBE_IMAGE = "draftmill.dev/kube:test"
 TURN = pytest.StashKey[contextlib.ExitStack]()
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Two processes share the tests: one has those on the node, the other those of `apart/`."""
+    return ByNode(config, log)
+
+
+class ByNode(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types for it
+    """Gives all tests on the shared node to one process; of the others each file to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "node" if file.startswith(("tests/e2e/", "tests/chaos/")) and "/apart/" not in file else file
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What `pytest_collection_finish` does, if processes of this one's collect the tests: for all of them."""
+    if getattr(session.config.option, "numprocesses", None) and not session.config.option.collectonly:
+        build()
+        wait_for_turn(session.config)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Builds the programs, and waits for other sessions' tests, before any test's time starts to count."""
-    if session.config.option.collectonly or TURN in session.config.stash:
+    config = session.config
+    if config.option.collectonly or TURN in config.stash or hasattr(config, "workerinput"):
         return
-    if any(item.get_closest_marker("e2e") for item in session.items):
+    if any(uses(item, "bed") for item in session.items):
+        build()
+    elif any(item.get_closest_marker("e2e") for item in session.items):
         binaries.everything()
-    if any("bed" in getattr(item, "fixturenames", ()) for item in session.items):
-        environment.build()
-        model.build()
-        for name in images.NAMES:
-            images.build(name)
-    if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
-        turn = session.config.stash[TURN] = contextlib.ExitStack()
-        turn.enter_context(cache.lock(f"cluster-{NAME}"))
-        session.config.add_cleanup(turn.close)
+    if any(uses(item, "cluster") for item in session.items):
+        wait_for_turn(config)
+
+
+def uses(item: pytest.Item, fixture: str) -> bool:
+    """Whether a test asks for a fixture, itself or through others."""
+    return fixture in getattr(item, "fixturenames", ())
+
+
+def build() -> None:
+    """Everything that a test takes from the cache."""
+    binaries.everything()
+    environment.build()
+    model.build()
+    for name in images.NAMES:
+        images.build(name)
+
+
+def wait_for_turn(config: pytest.Config) -> None:
+    """No other session has the cluster until this one ends."""
+    turn = config.stash[TURN] = contextlib.ExitStack()
+    turn.enter_context(cache.lock(f"cluster-{NAME}"))
+    config.add_cleanup(turn.close)
 
 
 @pytest.fixture(scope="session", name="cluster")

@@ -21,7 +21,6 @@ from draftmill_jobs.main import main
 from tests.support.extract_job import ExtractJob, make_record
 from tests.support.waiting import until
 
-_ROWS = 20
 _TEXTS = ("README.md", "CONTRIBUTING.md", "LICENSE")
 _STARTING = 3600.0  # seconds; half a minute where nothing else runs
 
@@ -97,8 +96,8 @@ def _is_up(url: str) -> bool:
         return False
 
 
-def job_of(place: Path, folder: Path, **fields: Any) -> ExtractJob:
-    """Rows of different lengths, cut from the repository's own pages."""
+def job_of(place: Path, folder: Path, *, rows: int = 20, **fields: Any) -> ExtractJob:
+    """Rows of different lengths, from 8 tokens in steps of 10, cut from the repository's own pages."""
     from transformers import AutoTokenizer
 
     made = ExtractJob(place, folder)
@@ -106,7 +105,7 @@ def job_of(place: Path, folder: Path, **fields: Any) -> ExtractJob:
     root = Path(__file__).parents[2]
     ids = [token for name in _TEXTS for token in tokenizer((root / name).read_text())["input_ids"]]
     start = 0
-    for number in range(_ROWS):
+    for number in range(rows):
         prompt, output = 3 + number, 5 + 9 * number
         row = ids[start : start + prompt + output]
         start += prompt + output
