@@ -27,9 +27,12 @@ cluster-status: ## Say whether it runs, and how to use it
 
 ##@ Test
 .PHONY: test test-unit test-jobs test-api test-e2e test-life test-chaos lint bench bench-generate bench-cluster bench-extract bench-train
-test: test-unit ## All tests but the two below; starts what they need (needs root)
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile tests/jobs tests/api tests/chart
-	@$(BIN)/pytest --numprocesses 2 --dist loadscope tests/e2e
+test: venv ## All tests but the two below; starts what they need (needs root)
+	@failed=0; \
+	$(MAKE) --no-print-directory test-unit || failed=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/jobs tests/api tests/chart || failed=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadscope tests/e2e || failed=1; \
+	exit $$failed
 
 test-unit: venv ## Tests without any service, three at a time: less than a minute
 	@$(BIN)/pytest --numprocesses 3 --dist worksteal tests/unit
