@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -13,6 +13,7 @@ from draftmill_api.v1alpha1.mutability import SYNTH_RUN, Change, change_of
 from draftmill_dev.cluster import ControlPlane
 from tests.support import kube
 from tests.support.changed_fields import merged
+from tests.support.spec_changes import GIVEN, SYNTH_CHANGES, SYNTH_SPEC, Case
 from tests.support.synthruns import Manifest, smallest_synth_run
 
 pytestmark = pytest.mark.api
@@ -23,76 +24,6 @@ ENDED = STARTED | {"completionTime": "2026-01-01T01:00:00Z"}
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
 
-class Case(NamedTuple):
-    """A change of the spec, and the table's entry that decides about it."""
-
-    entry: str
-    change: Manifest
-    title: str = ""
-
-
-SERVER_CHANGES = {
-    "replicas": 2,
-    "keepAfterSuccess": "10m",
-    "keepAfterFailure": "10m",
-    "engine": "VLLM",
-    "image": "lmsysorg/sglang:v0.5.24",
-    "gpus": 4,
-    "gpuProducts": ["NVIDIA-B200"],
-    "tensorParallelSize": 4,
-    "contextLength": 65536,
-    "memFractionStatic": "0.5",
-    "kvCacheDtype": "fp8_e4m3",
-    "hierarchicalCacheGiBPerRank": 16,
-    "startupTimeout": "1h",
-    "sharedMemory": "8Gi",
-    "extraArgs": ["--log-level", "debug"],
-    "extraResources": {"rdma/ib": "4"},
-    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "other"}],
-    "pod": {"priorityClassName": "low"},
-}
-GENERATION_CHANGES = {
-    "api": "Generate",
-    "chatTemplateKwargs": {"thinking": False},
-    "concurrency": 8,
-    "shortPromptTokens": 64,
-    "concurrencyShort": 200,
-    "connectTimeout": "1s",
-    "stallTimeout": "1h",
-    "retries": 9,
-    "errorPolicy": {"pausePercent": 50},
-    "onPause": {"freeServersAfter": "1h"},
-    "workers": 2,
-    "pod": {"priorityClassName": "low"},
-}
-OTHER_CHANGES: tuple[Case, ...] = (
-    Case("model", {"model": {"name": "other"}}),
-    Case("model", {"model": {"trustRemoteCode": True}}, "trust in the model's code"),
-    Case("storage", {"storage": {"data": {"persistentVolumeClaim": {"claimName": "other"}}}}),
-    Case("output", {"output": {"path": "elsewhere"}}),
-    Case("sampling", {"sampling": {"temperature": "0.5"}}),
-    Case("sampling", {"sampling": {"seed": 1}}, "a seed that was not given"),
-    Case("suspend", {"suspend": True}),
-    Case("activeDeadline", {"activeDeadline": "1h"}),
-    Case("pendingDeadline", {"pendingDeadline": "1h"}),
-    Case("backoffLimit", {"backoffLimit": 1}),
-    Case("ttlAfterFinished", {"ttlAfterFinished": "24h"}),
-    Case("restart", {"restart": "2"}),
-    Case("resumeToken", {"resumeToken": "2"}),
-    Case("datasets", {"datasets": [{"name": "B2", "source": {"file": {"path": "b2.jsonl"}}}]}),
-)
-CHANGES = (
-    *(Case(f"server.{name}", {"server": {name: value}}) for name, value in SERVER_CHANGES.items()),
-    *(
-        Case(f"generation.{name}", {"generation": {name: value}})
-        for name, value in GENERATION_CHANGES.items()
-    ),
-    *OTHER_CHANGES,
-)
-GIVEN: Manifest = {
-    "server": None,
-    "endpoints": [{"name": "a", "url": "http://10.0.0.5:8000", "engine": "SGLang"}],
-}
 INSIDE_OPAQUE = (
     Case(
         "generation.chatTemplateKwargs",
@@ -115,13 +46,6 @@ INSIDE_OPAQUE = (
         "an argument taken away",
     ),
 )
-SPEC: Manifest = {
-    "server": {
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpus"}],
-        "pod": {"labels": {"team": "a"}},
-    },
-    "generation": {"chatTemplateKwargs": {"thinking": True, "custom": {"deep": 1}}},
-}
 
 
 class Runs:
@@ -160,7 +84,7 @@ def run_in(control_plane: ControlPlane, crds: None) -> Iterator[Callable[[Manife
         if there != [status]:
             if there:
                 runs.delete()
-            runs.create(SPEC, status)
+            runs.create(SYNTH_SPEC, status)
             there[:] = [status]
         return runs
 
@@ -169,12 +93,12 @@ def run_in(control_plane: ControlPlane, crds: None) -> Iterator[Callable[[Manife
         runs.delete()
 
 
-EACH_CHANGE = pytest.mark.parametrize("case", CHANGES, ids=lambda case: case.title or case.entry)
+EACH_CHANGE = pytest.mark.parametrize("case", SYNTH_CHANGES, ids=lambda case: case.title or case.entry)
 EACH_INSIDE = pytest.mark.parametrize("case", INSIDE_OPAQUE, ids=lambda case: case.title)
 
 
 def test_every_entry_of_the_table_is_tried() -> None:
-    tried = {case.entry for case in CHANGES} | {"endpoints"}
+    tried = {case.entry for case in SYNTH_CHANGES} | {"endpoints"}
     assert tried == {field.path for field in SYNTH_RUN}
 
 

@@ -14,65 +14,25 @@ from tests.api.test_crd_schema import kubectl
 from tests.support import kube
 from tests.support.changed_fields import ChangedRun, changed_run
 from tests.support.draftertrains import smallest_drafter_train, train_progress
-from tests.support.synthruns import Manifest
+from tests.support.spec_changes import TRAIN_CHANGES
 
 pytestmark = pytest.mark.api
 
 ADDRESS: Final = ("draftmill.dev", "v1alpha1", "default", "draftertrains")
 NAME: Final = "changing-dt"
-CLAIM: Final = {"persistentVolumeClaim": {"claimName": "other"}}
-CHANGES: Final[Manifest] = {
-    "from": {"extractRun": {"name": "other"}},
-    "target": {"name": "other", "path": "other"},
-    "storage": {"models": CLAIM, "data": CLAIM},
-    "init": {"init": {"path": "eagle3"}, "scratch": None},
-    "scratch": {"draftVocabSize": 16000},
-    "training.epochs": 9,
-    "training.learningRate": "3e-5",
-    "training.schedule": "Linear",
-    "training.warmupSteps": 9,
-    "training.tttLength": 5,
-    "training.tttDecay": "0.9",
-    "training.tokensPerBatch": 8192,
-    "training.maxRowTokens": 4096,
-    "training.gradientClip": "1",
-    "training.precision": "Float32",
-    "training.seed": 1,
-    "training.l2ToInit": "1e-6",
-    "training.noiseStd": "0.05",
-    "training.pod": {"priorityClassName": "low"},
-    "nodes": 2,
-    "gpusPerNode": 4,
-    "gpuProducts": ["NVIDIA-B200"],
-    "sharedMemory": "8Gi",
-    "extraResources": {"rdma/ib": "4"},
-    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "other"}],
-    "checkpoint": {"everySteps": 9},
-    "heldOutPercent": 9,
-    "export": {"layerIds": {"sglang": [1, 14, 26]}},
-    "output": {"path": "elsewhere"},
-    "suspend": True,
-    "activeDeadline": "1h",
-    "pendingDeadline": "1h",
-    "backoffLimit": 1,
-    "ttlAfterFinished": "24h",
-    "restart": "2",
-    "resumeToken": "2",
-}
-"""A change of each entry."""
 
 
 @pytest.fixture(params=[{}, STARTED, ENDED], ids=["before the start", "active", "after the end"])
 def run(request: pytest.FixtureRequest, control_plane: ControlPlane, crds: None) -> Iterator[ChangedRun]:
     manifest = smallest_drafter_train(NAME)
     with changed_run(
-        control_plane, "draftertrains", manifest, status=request.param, changes=CHANGES, beside="init"
+        control_plane, "draftertrains", manifest, status=request.param, changes=TRAIN_CHANGES, beside="init"
     ) as there:
         yield there
 
 
 def test_every_entry_of_the_table_is_tried() -> None:
-    assert CHANGES.keys() == {field.path for field in DRAFTER_TRAIN}
+    assert TRAIN_CHANGES.keys() == {field.path for field in DRAFTER_TRAIN}
 
 
 def test_only_while_active_a_refused_field_does_not_change(

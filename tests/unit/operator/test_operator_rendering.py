@@ -157,19 +157,6 @@ def test_what_operator_and_job_rely_on_cannot_be_overridden() -> None:
     assert values["HF_HOME"] == "/data/hub"
 
 
-def test_a_new_template_of_the_server_has_a_new_hash() -> None:
-    def hash_of(run: SynthRunSpec) -> str:
-        annotations: dict[str, str] = server(run)["spec"]["template"]["metadata"]["annotations"]
-        return annotations["draftmill.dev/template-hash"]
-
-    longer = copy.deepcopy(KIMI)
-    longer["server"]["contextLength"] = 65536
-    more = copy.deepcopy(KIMI)
-    more["server"]["replicas"] = 4
-    assert hash_of(spec(**KIMI)) != hash_of(spec(**longer))
-    assert hash_of(spec(**KIMI)) == hash_of(spec(**more))
-
-
 def _shuffled(value: Any, source: random.Random) -> Any:
     if isinstance(value, list):
         return [_shuffled(item, source) for item in value]
