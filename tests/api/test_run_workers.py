@@ -66,6 +66,39 @@ def test_one_of_three_workers_that_dies_is_started_again_alone_and_their_counts_
     assert bed.kube.wait_phase("trio", "Succeeded", within=60)["progress"]["done"] == 90
 
 
+@pytest.mark.parametrize(
+    ("mode", "shared"), [("ReadWriteOnce", ["kubernetes.io/hostname"]), ("ReadWriteMany", [])]
+)
+def test_workers_share_one_node_where_no_other_can_mount_their_claim(
+    bed: Bed, mode: str, shared: list[str]
+) -> None:
+    name = f"held-{mode.lower()}"
+    bed.kube.core.create_namespaced_persistent_volume_claim(
+        bed.kube.namespace,
+        {
+            "metadata": {"name": name},
+            "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
+        },
+    )
+    volumes = {role: {"persistentVolumeClaim": {"claimName": name}} for role in ("models", "data")}
+    run = bed.create(name, storage=volumes, generation={"workers": 3})
+    plan = run.end("plan", message=plan_message(90))
+    assert kept_beside(plan) == []
+    run.make_ready("server")
+    until(lambda: len(workers(bed, run)) == 3, 60, "three workers")
+    for pod in workers(bed, run):
+        assert kept_beside(pod) == shared
+
+
+def kept_beside(pod: Any) -> list[str]:
+    """The topology keys by which a pod has to stand beside the other workers of its run."""
+    affinity = pod.spec.affinity
+    terms = affinity.pod_affinity.required_during_scheduling_ignored_during_execution if affinity else []
+    for term in terms:
+        assert term.label_selector.match_labels.items() <= pod.metadata.labels.items(), "it is one of them"
+    return [term.topology_key for term in terms]
+
+
 def exchange(bed: Bed, run: Player, node: PlayedNode, wanted: dict[str, int]) -> None:
     """Ask for another number of workers; `wanted` is the attempt of each share that follows."""
     old = workers(bed, run)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 names = st.text("abc", min_size=1, max_size=2)
 named_lists = st.dictionaries(names, st.integers()).map(
     lambda items: [{"name": name, "value": value} for name, value in items.items()]
@@ -89,11 +90,7 @@ def template() -> dict[str, Any]:
         "metadata": {"labels": {"draftmill.dev/role": "server"}, "annotations": {}},
         "spec": {
             "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {
-                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu"}]}]
-                    }
-                }
+                "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu"}]}]}}
             },
             "containers": [{"name": "server", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
         },
@@ -101,10 +98,9 @@ def template() -> dict[str, Any]:
 
 
 def test_a_given_node_affinity_and_the_choice_of_gpus_both_have_to_hold() -> None:
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
     terms = [{"matchExpressions": [{"key": "zone"}]}, {"matchFields": [{"key": "metadata.name"}]}]
-    overrides = PodOverrides(affinity={"nodeAffinity": {required: {"nodeSelectorTerms": terms}}})
-    result = apply_overrides(template(), overrides)["spec"]["affinity"]["nodeAffinity"][required]
+    overrides = PodOverrides(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}})
+    result = apply_overrides(template(), overrides)["spec"]["affinity"]["nodeAffinity"][REQUIRED]
     assert result["nodeSelectorTerms"] == [
         {"matchExpressions": [{"key": "zone"}, {"key": "gpu"}]},
         {"matchFields": [{"key": "metadata.name"}], "matchExpressions": [{"key": "gpu"}]},
@@ -115,6 +111,19 @@ def test_a_pod_affinity_leaves_the_choice_of_gpus() -> None:
     result = apply_overrides(template(), PodOverrides(affinity={"podAffinity": {}}))["spec"]["affinity"]
     assert result["podAffinity"] == {}
     assert result["nodeAffinity"] == template()["spec"]["affinity"]["nodeAffinity"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"nodeAffinity": {}}, {"podAffinity": {}}, {"podAffinity": {REQUIRED: [{"topologyKey": "zone"}]}}],
+)
+def test_a_given_affinity_leaves_pods_beside_each_other_that_have_to_be(given: dict[str, Any]) -> None:
+    beside = {"topologyKey": "kubernetes.io/hostname"}
+    bound = template()
+    bound["spec"]["affinity"] = {"podAffinity": {REQUIRED: [beside]}}
+    result = apply_overrides(bound, PodOverrides(affinity=given))["spec"]["affinity"]
+    others = given.get("podAffinity", {}).get(REQUIRED, [])
+    assert result["podAffinity"][REQUIRED] == [*others, beside]
 
 
 def test_labels_of_draftmill_are_not_overridden() -> None:

@@ -13,6 +13,7 @@ _LIST_KEYS: Final = {
     "volumeMounts": "mountPath",
     "imagePullSecrets": "name",
 }
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _APPENDED: Final = ("tolerations", "envFrom")
 _MERGED: Final = ("nodeSelector", "annotations", "labels", "securityContext")
 
@@ -106,16 +107,24 @@ def _append(under: list[Manifest], over: list[Manifest]) -> list[Manifest]:
 
 
 def _combine_affinity(given: Manifest, computed: Manifest) -> Manifest:
-    """Both have to hold: the computed expressions go into each of the given node terms, which are ORed."""
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    computed_terms = computed.get("nodeAffinity", {}).get(required, {}).get("nodeSelectorTerms", [])
-    if not computed_terms:
-        return given
-    (computed_term,) = computed_terms
-    node = given.get("nodeAffinity", {})
-    given_terms = node.get(required, {}).get("nodeSelectorTerms", []) or [{}]
-    terms = [
-        term | {"matchExpressions": term.get("matchExpressions", []) + computed_term["matchExpressions"]}
-        for term in given_terms
-    ]
-    return given | {"nodeAffinity": node | {required: {"nodeSelectorTerms": terms}}}
+    """Both have to hold.
+
+    The computed expressions go into each of the given node terms, which are alternatives; terms about other
+    pods all have to hold anyway.
+    """
+    combined = dict(given)
+    beside = computed.get("podAffinity", {}).get(_REQUIRED, [])
+    if beside:
+        pods = given.get("podAffinity", {})
+        combined["podAffinity"] = pods | {_REQUIRED: pods.get(_REQUIRED, []) + beside}
+    terms = computed.get("nodeAffinity", {}).get(_REQUIRED, {}).get("nodeSelectorTerms", [])
+    if terms:
+        (computed_term,) = terms
+        nodes = given.get("nodeAffinity", {})
+        given_terms = nodes.get(_REQUIRED, {}).get("nodeSelectorTerms", []) or [{}]
+        narrowed = [
+            term | {"matchExpressions": term.get("matchExpressions", []) + computed_term["matchExpressions"]}
+            for term in given_terms
+        ]
+        combined["nodeAffinity"] = nodes | {_REQUIRED: {"nodeSelectorTerms": narrowed}}
+    return combined
