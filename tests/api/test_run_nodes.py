@@ -11,7 +11,7 @@ import pytest
 from draftmill_api import names
 from tests.api.operator_bed import Bed
 from tests.support.played import plan_message
-from tests.support.played_node import excluded_nodes, played_node
+from tests.support.played_node import excluded_nodes, has_role, played_node
 from tests.support.waiting import quiet_for, until
 
 pytestmark = pytest.mark.api
@@ -189,6 +189,55 @@ def test_what_keeps_a_second_server_from_its_work_is_told_while_the_first_works_
         assert bed.events("lame").count(("Warning", reason)) == 1
 
 
+def test_a_node_that_refuses_the_plan_is_told_and_left_alone_after_a_few(own_bed: Bed) -> None:
+    with played_node(own_bed.kube, "sick-3") as sick:
+        sick.refuses, sick.rejects = has_role("plan"), SICK
+        own_bed.create("unplanned", backoffLimit=0)
+        status = own_bed.kube.wait("unplanned", lambda s: s.get("excludedNodes"), within=60)
+        assert excluded(status) == [("plan", "sick-3")]
+        run = own_bed.create("shaken")
+        condition = own_bed.wait_condition("shaken", "Planned", "False", SICK[0], within=30)
+        assert condition["message"] == SICK[1]
+        status = own_bed.kube.wait("shaken", lambda s: s.get("excludedNodes"), within=120)
+        assert excluded(status) == [("plan", "sick-3")]
+        assert sick.rejected == 1 + 3, "one that ends its Job is enough"
+        assert excluded_nodes(next_pod(own_bed, "unplanned", "plan").spec) == ["sick-3"]
+        pod = next_pod(own_bed, "shaken", "plan")
+        assert excluded_nodes(pod.spec) == ["sick-3"]
+        run.set_status(pod, conditions=[unplaced("0/1 nodes are available")])
+        condition = own_bed.wait_condition("shaken", "Planned", "False", "NodeRejects", within=30)
+        assert "node sick-3 refused plan pods" in condition["message"]
+        assert "elsewhere: 0/1 nodes are available" in condition["message"]
+        run.end_pod(pod, message=plan_message(100))
+        assert excluded_nodes(run.pod("server").spec) == []
+
+
+def test_a_node_that_refuses_generators_is_left_alone_by_them_and_no_failure_is_counted(
+    own_bed: Bed,
+) -> None:
+    with played_node(own_bed.kube, "sick-4") as sick, played_node(own_bed.kube, "well-4") as well:
+        run = own_bed.create("handless", backoffLimit=0)
+        run.end("plan", message=plan_message(100))
+        sick.refuses, sick.rejects = has_role("worker"), SICK
+        server = run.make_ready("server", node=well)
+        own_bed.wait_condition("handless", "Progressing", "False", SICK[0], within=30)
+        status = own_bed.kube.wait("handless", lambda s: s.get("excludedNodes"), within=120)
+        assert excluded(status) == [("worker", "sick-4")]
+        pod = next_pod(own_bed, "handless", "worker")
+        assert excluded_nodes(pod.spec) == ["sick-4"]
+        assert sick.rejected == 3
+        well.take(pod)
+        run.make_pod_ready(pod)
+        own_bed.kube.wait("handless", lambda s: s["reason"] == "", within=30)
+        (attempts,) = own_bed.kube.status("handless")["attempts"]
+        assert (attempts["count"], attempts["withoutProgress"]) == (2, 0)
+        until(lambda: len(own_bed.kube.pods("handless", "worker")) == 1, 60, "the refused ones go")
+        assert [each.metadata.uid for each in own_bed.kube.pods("handless", "server")] == [
+            server.metadata.uid
+        ], "no server is replaced for that"
+        assert own_bed.events("handless").count(("Warning", "NodeExcluded")) == 1
+
+
 def test_a_server_that_is_killed_for_its_memory_is_told_with_its_exit_code(bed: Bed) -> None:
     run = bed.create("hungry")
     run.end("plan", message=plan_message(100))
@@ -225,8 +274,17 @@ def servers_ready(status: dict[str, Any]) -> str:
     return next((str(each["message"]) for each in conditions if each["type"] == "ServersReady"), "")
 
 
-def waiting(bed: Bed, name: str) -> list[Any]:
-    return [pod for pod in bed.kube.pods(name, "server") if pod.status.phase == "Pending"]
+def waiting(bed: Bed, name: str, role: str = "server") -> list[Any]:
+    return [pod for pod in bed.kube.pods(name, role) if pod.status.phase == "Pending"]
+
+
+def next_pod(bed: Bed, name: str, role: str) -> Any:
+    """The pod that no node has refused, waited for."""
+    return until(lambda: next(iter(waiting(bed, name, role)), None), 60, f"another {role} pod of {name}")
+
+
+def excluded(status: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(node["role"], node["name"]) for node in status["excludedNodes"]]
 
 
 @contextlib.contextmanager

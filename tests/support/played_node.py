@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -30,13 +30,15 @@ class PlayedNode:
 
     Attributes:
         lets_go: Whether pods that are being deleted go; a kubelet that is not heard never confirms it.
-        rejects: Why it refuses pods that have a server, as `reason, message`; None when it does not.
+        refuses: Which pods it refuses, while there is a reason for it: those that have a server.
+        rejects: The reason, as `reason, message`; None when it refuses no pod.
         rejected: Number of pods that it has refused.
     """
 
     def __init__(self, kube: Kube, name: str) -> None:
         self.name = name
         self.lets_go = True
+        self.refuses: Callable[[Any], bool] = has_server
         self.rejects: tuple[str, str] | None = None
         self.rejected = 0
         self._kube = kube
@@ -116,7 +118,7 @@ class PlayedNode:
     def _reject(self, reason: str, message: str) -> None:
         for pod in self._kube.core.list_namespaced_pod(self._kube.namespace).items:
             is_free = pod.spec.node_name is None and self.name not in excluded_nodes(pod.spec)
-            if is_free and _has_server(pod):
+            if is_free and self.refuses(pod):
                 with _unless_gone():
                     self.take(pod)
                     self._set_status(pod, phase="Failed", reason=reason, message=message)
@@ -128,9 +130,15 @@ class PlayedNode:
         )
 
 
-def _has_server(pod: Any) -> bool:
+def has_server(pod: Any) -> bool:
+    """Whether the pod has a server in it."""
     containers = [*(pod.spec.init_containers or []), *pod.spec.containers]
     return any(container.name == names.SERVER_CONTAINER for container in containers)
+
+
+def has_role(role: str) -> Callable[[Any], bool]:
+    """Whether a pod is of a role."""
+    return lambda pod: bool(pod.metadata.labels[names.LABEL_ROLE] == role)
 
 
 def excluded_nodes(pod_spec: Any) -> list[str]:

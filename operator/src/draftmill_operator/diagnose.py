@@ -11,6 +11,7 @@ from draftmill_operator.capacity import room_for
 from draftmill_operator.kinds.base import Serving
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.writes import Kube
+from draftmill_operator.observe.pods import UNSCHEDULABLE
 from draftmill_operator.observe.types import JobState, Observed, ObservedJob, ObservedPod, Problem
 from draftmill_operator.render.hardware import Hardware
 
@@ -24,7 +25,6 @@ LOOK_AGAIN: Final = 5.0
 REMEMBERED: Final = timedelta(seconds=20)
 """So long an answer about nodes is used again, for all runs."""
 NODE_LOST: Final = "NodeLost"
-UNSCHEDULABLE: Final = "Unschedulable"
 
 T = TypeVar("T")
 

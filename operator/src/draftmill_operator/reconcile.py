@@ -16,6 +16,7 @@ from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.apply import Applier, ChildError
+from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.diagnose import Detective
@@ -36,7 +37,7 @@ from draftmill_operator.render.children import Surroundings, render_children
 from draftmill_operator.render.config import config_text
 from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.server import run_template, template_hash
-from draftmill_operator.run import NotUnderstoodError, RunIdentity, RunKey
+from draftmill_operator.run import NotUnderstoodError, Role, RunIdentity, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
 from draftmill_operator.status.events import Event, EventType, events_between
@@ -251,7 +252,7 @@ def _endpoints(kind: AnyKind, run: AnyRun, seen: Observed, defaults: FrozenDefau
         return (BESIDE,)
     if serving.apart is None:
         return serving.given
-    excluded = tuple(node.name for node in run.status.excluded_nodes)
+    excluded = Facts.of(run.status).kept_from(Role.SERVER)
     template = run_template(run.identity, kind.workload(run), serving.apart, defaults, excluded)
     return seen.servers.endpoints(template_hash(template), serving.apart.engine)
 

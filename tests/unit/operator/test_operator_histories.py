@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from draftmill_operator.observe.store import Kind, Object
 from draftmill_operator.run import Role
 from tests.unit.operator.world import events
 from tests.unit.operator.world.api import Fault, Killed
 from tests.unit.operator.world.controllers import role
-from tests.unit.operator.world.kubelet import ROWS
+from tests.unit.operator.world.kubelet import NODES, ROWS
 from tests.unit.operator.world.world import World
 
 
@@ -136,6 +138,37 @@ def test_refused_pods_are_removed_as_soon_as_their_node_is_excluded() -> None:
     refused = [pod for pod in pods(world, Role.SERVER) if pod["status"]["phase"] == "Failed"]
     assert len(refused) == 3
     assert all("deletionTimestamp" in pod["metadata"] for pod in refused)
+
+
+@pytest.mark.parametrize("step", [Role.PLAN, Role.WORKER, Role.FINISH])
+def test_a_node_that_refuses_the_pods_of_one_step_is_left_alone_by_them_and_costs_no_failure(
+    step: Role,
+) -> None:
+    world = World(backoffLimit=0)
+    for _ in range(200):
+        refuse(world, step, "node-1")
+        world.go_on()
+    assert world.phase == "Succeeded"
+    assert [(node["role"], node["name"]) for node in world.status["excludedNodes"]] == [(step, "node-1")]
+    assert world.status["attempts"][0]["withoutProgress"] == 0
+
+
+@pytest.mark.parametrize("step", [Role.PLAN, Role.WORKER, Role.FINISH])
+def test_a_step_that_every_node_refuses_waits_and_goes_on_when_they_are_well_again(step: Role) -> None:
+    world = World(backoffLimit=0)
+    for _ in range(200):
+        refuse(world, step, *NODES)
+        world.go_on()
+    assert (world.status["reason"], len(world.status["excludedNodes"])) == ("NodeRejects", len(NODES))
+    world.ends(within=200)
+    assert world.phase == "Succeeded"
+
+
+def refuse(world: World, step: Role, *nodes: str) -> None:
+    """The nodes refuse every pod of the step that has been placed on them."""
+    for pod in pods(world, step):
+        if pod["spec"].get("nodeName") in nodes:
+            world.kubelet.reject(pod)
 
 
 def test_what_the_answer_to_an_own_write_tells_of_a_child_is_told_in_the_status() -> None:

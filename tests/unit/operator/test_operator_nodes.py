@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from draftmill_api.v1alpha1.runstatus import Attempts
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.rules import decide
-from draftmill_operator.decide.types import Situation
+from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.kinds.base import BESIDE
-from draftmill_operator.observe.types import Observed, ObservedPod, Problem
+from draftmill_operator.observe.types import JobState, Observed, ObservedPod, Problem
 from draftmill_operator.run import Role
 from draftmill_operator.status.summarise import summarise
-from tests.unit.operator.builders import NOW, SERVER, START, job, later, planned, pod, servers, situation
+from tests.unit.operator.builders import (
+    NOW,
+    READY,
+    SERVER,
+    START,
+    doing,
+    ended_pod,
+    job,
+    later,
+    planned,
+    pod,
+    servers,
+    situation,
+)
 from tests.unit.operator.test_operator_extract_rendering import EXTRACT, GPU_SERVER, extract, pod_of
 from tests.unit.operator.test_operator_extract_rendering import job as extract_job
 from tests.unit.operator.world.kubelet import avoided
@@ -23,13 +40,17 @@ def refused(name: str, node: str = "sick") -> ObservedPod:
     return pod(name, node=node, rejected=True, ended=True, ready=False, started=False, problem=problem)
 
 
+def away_from(node: str, role: Role = Role.WORKER) -> dict[str, str]:
+    return {"role": role, "name": node, "reason": "R", "since": START}
+
+
 class TestNodesThatRefuse:
     def test_a_node_that_refuses_three_pods_is_excluded(self) -> None:
         two = servers(refused("a"), refused("b"), pod("c", ready=False))
-        assert decide(situation(planned(), Observed(servers=two), endpoints=())).excluded_nodes == ()
+        assert decide(situation(planned(), Observed(servers=two), endpoints=())).kept_from(Role.SERVER) == ()
         three = servers(refused("a"), refused("b"), refused("c"))
         decision = decide(situation(planned(), Observed(servers=three), endpoints=()))
-        assert decision.excluded_nodes == ("sick",)
+        assert decision.kept_from(Role.SERVER) == ("sick",)
         assert decision.problem is not None
         assert decision.problem.reason == "NodeRejects"
         assert "UnexpectedAdmissionError: no healthy devices" in decision.problem.message
@@ -37,7 +58,7 @@ class TestNodesThatRefuse:
     def test_while_another_server_works_no_more_are_asked_for_and_nothing_is_replaced(self) -> None:
         pods = servers(pod("good", node="well"), *(refused(name) for name in "abc"))
         decision = decide(situation(planned(), Observed(servers=pods), server=SERVER | {"replicas": 2}))
-        assert decision.excluded_nodes == ()
+        assert decision.kept_from(Role.SERVER) == ()
         assert decision.wanted.replicas == 1
 
     def test_more_are_asked_for_again_when_the_refusals_are_ten_minutes_old(self) -> None:
@@ -51,11 +72,10 @@ class TestNodesThatRefuse:
         assert [each.name for each in rejected_to_clean(asked)] == ["a", "b", "c"]
 
     def test_it_is_tried_again_after_ten_minutes(self) -> None:
-        excluded = [{"name": "sick", "reason": "R", "since": START}]
-        status = planned(excluded_nodes=excluded)
+        status = planned(excluded_nodes=[away_from("sick", Role.SERVER)])
         before = decide(situation(status, endpoints=(), now=later(599)))
-        assert (before.excluded_nodes, before.requeue_after) == (("sick",), 1)
-        assert decide(situation(status, endpoints=(), now=later(600))).excluded_nodes == ()
+        assert (before.kept_from(Role.SERVER), before.requeue_after) == (("sick",), 1)
+        assert decide(situation(status, endpoints=(), now=later(600))).kept_from(Role.SERVER) == ()
 
 
 class TestNodesThatRefuseWorkersWithTheirServers:
@@ -64,7 +84,7 @@ class TestNodesThatRefuseWorkersWithTheirServers:
         run = extract(server=GPU_SERVER)
         facts = {
             "attempts": [Attempts(worker=0, count=1)],
-            "excluded_nodes": [{"name": name, "reason": "R", "since": START} for name in excluded],
+            "excluded_nodes": [away_from(name) for name in excluded],
         }
         status = type(run.status).model_validate(run.status.model_dump() | facts)
         seen = Observed(workers=(job(*pods, attempt=1),))
@@ -73,7 +93,7 @@ class TestNodesThatRefuseWorkersWithTheirServers:
     def test_the_job_tries_again_and_no_attempt_is_lost(self) -> None:
         where = self.seen(refused("a"), refused("b"))
         decision = decide(where)
-        assert decision.excluded_nodes == ()
+        assert decision.kept_from(Role.WORKER) == ()
         assert decision.wanted.workers == {0: 1}
         assert decision.problem == Problem("UnexpectedAdmissionError", "no healthy devices present")
         told = {each.type: each for each in summarise(where, decision).conditions}["ServersReady"]
@@ -81,7 +101,7 @@ class TestNodesThatRefuseWorkersWithTheirServers:
 
     def test_after_three_refusals_the_next_attempt_keeps_away_and_no_failure_is_counted(self) -> None:
         decision = decide(self.seen(refused("a"), refused("b"), refused("c")))
-        assert decision.excluded_nodes == ("sick",)
+        assert decision.kept_from(Role.WORKER) == ("sick",)
         assert decision.wanted.workers == {}
         assert decision.facts is not None
         (attempts,) = decision.facts.attempts
@@ -90,20 +110,20 @@ class TestNodesThatRefuseWorkersWithTheirServers:
     def test_a_pod_that_its_job_has_made_meanwhile_goes_with_it(self) -> None:
         unplaced = pod("d", ready=False, started=False)
         decision = decide(self.seen(refused("a"), refused("b"), refused("c"), unplaced))
-        assert (decision.excluded_nodes, decision.wanted.workers) == (("sick",), {})
+        assert (decision.kept_from(Role.WORKER), decision.wanted.workers) == (("sick",), {})
 
     def test_a_pod_that_found_another_node_meanwhile_stays(self) -> None:
         placed = pod("d", node="well", ready=False, started=False)
         decision = decide(self.seen(refused("a"), refused("b"), refused("c"), placed))
-        assert (decision.excluded_nodes, decision.wanted.workers) == (("sick",), {0: 1})
+        assert (decision.kept_from(Role.WORKER), decision.wanted.workers) == (("sick",), {0: 1})
 
     def test_refusals_of_different_nodes_are_not_added_up(self) -> None:
         decision = decide(self.seen(refused("a"), refused("b"), refused("c", node="other")))
-        assert (decision.excluded_nodes, decision.wanted.workers) == ((), {0: 1})
+        assert (decision.kept_from(Role.WORKER), decision.wanted.workers) == ((), {0: 1})
 
     def test_an_attempt_of_before_the_exclusion_is_not_tried_there_again(self) -> None:
         decision = decide(self.seen(refused("a"), excluded=("sick",)))
-        assert (decision.excluded_nodes, decision.wanted.workers) == (("sick",), {})
+        assert (decision.kept_from(Role.WORKER), decision.wanted.workers) == (("sick",), {})
 
     def test_a_worker_that_finds_no_other_node_tells_both(self) -> None:
         waiting = pod(ready=False, started=False, problem=Problem("Unschedulable", "0/2 nodes are available"))
@@ -130,7 +150,65 @@ class TestNodesThatRefuseWorkersWithTheirServers:
         keys = {expression["key"] for expression in term["matchExpressions"]}
         assert {"nvidia.com/gpu.product", "kubernetes.io/hostname"} <= keys
 
-    def test_plan_and_finish_which_need_no_such_node_go_anywhere(self) -> None:
-        run = extract(server=GPU_SERVER)
-        for role in (Role.PLAN, Role.FINISH):
-            assert avoided(pod_of(extract_job(role, run, excluded_nodes=("sick",)))) == set()
+
+class TestNodesThatRefuseJobs:
+    def planning(self, *pods: ObservedPod, **fields: Any) -> Decision:
+        return decide(situation(seen=Observed(plan=job(*pods, **fields))))
+
+    def test_the_plan_tells_why_and_its_job_tries_again(self) -> None:
+        decision = self.planning(refused("a"), refused("b"))
+        assert (decision.wanted.plan, decision.redo) == (True, None)
+        assert decision.problem == Problem("UnexpectedAdmissionError", "no healthy devices present")
+
+    def test_after_three_refusals_the_plan_is_made_anew_and_only_plans_keep_away(self) -> None:
+        decision = self.planning(refused("a"), refused("b"), refused("c"))
+        assert (decision.wanted.plan, decision.redo, decision.failed) == (False, Role.PLAN, None)
+        assert {role: decision.kept_from(role) for role in Role if decision.kept_from(role)} == {
+            Role.PLAN: ("sick",)
+        }
+        assert decision.problem is not None
+        assert "node sick refused plan pods (UnexpectedAdmissionError" in decision.problem.message
+
+    def test_a_job_that_ends_by_refusals_is_made_anew_away_from_every_node_that_refused(self) -> None:
+        pods = [refused(f"p{number}", node=f"n{number}") for number in range(2)]
+        decision = self.planning(*pods, state=JobState.FAILED)
+        assert (decision.redo, decision.kept_from(Role.PLAN)) == (Role.PLAN, ("n0", "n1"))
+
+    def test_a_plan_that_went_on_elsewhere_and_failed_there_fails(self) -> None:
+        pods = [*(refused(name) for name in "abc"), ended_pod(1, text="oops", created=later(1))]
+        decision = self.planning(*pods, state=JobState.FAILED)
+        assert decision.failed == Problem("PlanFailed", "exit code 1: oops")
+
+    def test_a_plan_that_waits_for_room_is_made_anew_when_a_node_may_be_tried_again(self) -> None:
+        waiting = pod(ready=False, started=False, problem=Problem("Unschedulable", "0/2 nodes are available"))
+        seen = Observed(plan=job(waiting, avoided_nodes=("sick",)))
+        status = SynthRunStatus.model_validate({"excluded_nodes": [away_from("sick", Role.PLAN)]})
+        held = decide(situation(status, seen, now=later(599)))
+        assert (held.redo, held.requeue_after) == (None, 1)
+        assert held.problem is not None
+        assert held.problem.reason == "NodeRejects"
+        assert decide(situation(status, seen, now=later(600))).kept_from(Role.PLAN) == ()
+        assert decide(situation(None, seen, now=later(600))).redo is Role.PLAN
+
+    def test_a_generator_is_tried_again_elsewhere_and_its_servers_stay(self) -> None:
+        seen = Observed(servers=READY, workers=(job(*(refused(name) for name in "abc"), attempt=1),))
+        decision = decide(situation(doing(count=1), seen))
+        assert (decision.kept_from(Role.WORKER), decision.kept_from(Role.SERVER)) == (("sick",), ())
+        assert (decision.wanted.workers, decision.wanted.servers) == ({}, True)
+        assert decision.facts is not None
+        (attempts,) = decision.facts.attempts
+        assert (attempts.last_failed_attempt, attempts.without_progress) == (1, 0)
+
+    def test_a_node_that_refuses_one_rank_is_left_out_at_once_whatever_the_others_do(self) -> None:
+        others = [pod(f"rank-{rank}", node="well", rank=rank) for rank in (0, 2)]
+        ranks = job(*others, replace(refused("rank-1"), rank=1), attempt=1, together=True)
+        decision = decide(situation(doing(count=1), Observed(servers=READY, workers=(ranks,))))
+        assert decision.kept_from(Role.WORKER) == ("sick",)
+        assert decision.facts is not None
+        assert decision.facts.attempts[0].without_progress == 0
+
+    @pytest.mark.parametrize("role", [Role.PLAN, Role.WORKER, Role.FINISH])
+    def test_the_next_job_of_each_role_keeps_away_and_says_so(self, role: Role) -> None:
+        manifest = extract_job(role, extract(server=GPU_SERVER), excluded_nodes=("sick", "ill"))
+        assert avoided(pod_of(manifest)) == {"sick", "ill"}
+        assert manifest["metadata"]["annotations"]["draftmill.dev/avoided-nodes"] == "ill,sick"

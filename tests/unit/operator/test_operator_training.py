@@ -216,3 +216,19 @@ def test_a_live_field_changes_without_a_new_attempt() -> None:
     world.edit(TRAIN, backoffLimit=9, activeDeadline="9h")
     world.until_phase(TRAIN, "Succeeded")
     assert attempts(world)["count"] == 1
+
+
+def test_a_node_that_refuses_ranks_is_left_alone_and_costs_no_failure() -> None:
+    world = training(backoffLimit=0)
+
+    def is_done_though_a_node_is_sick() -> bool:
+        for raw in ranks(world):
+            if raw["spec"].get("nodeName") == "node-1":
+                world.kubelet.reject(raw)
+        return bool(world.status(TRAIN).get("phase") == "Succeeded")
+
+    world.until(is_done_though_a_node_is_sick)
+    assert [(node["role"], node["name"]) for node in world.status(TRAIN)["excludedNodes"]] == [
+        ("worker", "node-1")
+    ]
+    assert (attempts(world)["count"], attempts(world)["withoutProgress"]) == (2, 0)

@@ -10,7 +10,6 @@ from pydantic import Field
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.status import (
     MOST_FAILURES,
-    NAME_MAP,
     TYPE_MAP,
     Condition,
     Count,
@@ -84,6 +83,7 @@ class Pause(ApiModel):
 class ExcludedNode(ApiModel):
     """A node that rejected pods of the run, which are kept away from it."""
 
+    role: str = Field(max_length=16, description="Role of those pods: plan, server, worker or finish.")
     name: str = Field(max_length=253, description="Name of the node.")
     reason: str = Field(max_length=128, description="Why it rejected them, as one CamelCase word.")
     since: Time = Field(description="When it was excluded.")
@@ -133,7 +133,10 @@ class RunStatus(ApiModel, Generic[PlanT, ProgressT, OutputT]):
         default_factory=list,
         max_length=16,
         description="Nodes that rejected pods of the run, which are kept away from them.",
-        json_schema_extra=NAME_MAP,
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["role", "name"],
+        },
     )
     config_hash: str = Field(
         default="", max_length=64, description="Hash of the job config that the worker has in force."

@@ -34,6 +34,10 @@ class Facts:
             excluded_nodes=tuple(status.excluded_nodes),
         )
 
+    def kept_from(self, role: str) -> tuple[str, ...]:
+        """Names of the nodes that pods of a role are kept away from."""
+        return tuple(node.name for node in self.excluded_nodes if node.role == role)
+
     def for_workers(self, count: int, workers_hash: str, restart: str, seen: Mapping[int, int]) -> Facts:
         """The facts for so many workers of this hash; `seen` has the highest attempt there is of each worker.
 

@@ -27,4 +27,5 @@ def finishing(situation: Situation) -> Decision | None:
             return None
         return Decision(Phase.SUCCEEDED, Wanted(keep_servers=keep), completed=result)
 
-    return Step(Role.FINISH, Phase.FINISHING, FINISH_FAILED, wanted).judge(situation.seen.finish, finished)
+    step = Step(Role.FINISH, Phase.FINISHING, FINISH_FAILED, wanted)
+    return step.judge(situation, situation.seen.finish, finished)

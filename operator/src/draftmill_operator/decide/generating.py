@@ -18,7 +18,8 @@ from draftmill_operator.decide.attempts import (
     record_restart,
     restarted,
 )
-from draftmill_operator.decide.nodes import attempt_problem, is_tried_again, refused_for_good, servers_held
+from draftmill_operator.decide.misplaced import is_tried_again, job_problem, misplaced
+from draftmill_operator.decide.nodes import servers_held
 from draftmill_operator.decide.paused import paused
 from draftmill_operator.decide.starting import (
     SERVERS_NOT_READY,
@@ -31,6 +32,7 @@ from draftmill_operator.decide.starting import (
 from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
 from draftmill_operator.kinds.base import AnyProgress
 from draftmill_operator.observe.types import ObservedJob, Problem
+from draftmill_operator.run import Role
 
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 PROGRESS_UNREACHABLE = "ProgressUnreachable"
@@ -118,10 +120,10 @@ def _news(situation: Situation, worker: Worker) -> _News | Refused | None:
             worker.record.model_copy(update={"succeeded": True, "count": job.attempt}), goes_on=False
         )
     accounted = _accounted(situation, worker, job)
-    refused = refused_for_good(situation, job)
-    if refused is not None:
-        end = Lost(f"{refused.reason}: {refused.message}", counts=False)
-    elif isinstance(end, Lost) and is_tried_again(situation, job):
+    elsewhere = misplaced(situation, Role.WORKER, job)
+    if elsewhere is not None:
+        end = Lost(f"{elsewhere.reason}: {elsewhere.message}", counts=False)
+    elif isinstance(end, Lost) and is_tried_again(job):
         return None
     if isinstance(end, Lost):
         record = record_failure(worker.record, job.attempt, end, accounted, situation.now)
@@ -178,7 +180,8 @@ def _problem(situation: Situation) -> Problem | None:
     """What keeps the living workers from working."""
     living = [worker for worker in situation.workers if worker.living is not None]
     for worker in living:
-        if worker.living is not None and (found := attempt_problem(situation, worker.living)) is not None:
+        found = job_problem(situation, Role.WORKER, worker.living) if worker.living is not None else None
+        if found is not None:
             return found
     if living and situation.lacks_servers:
         return server_problem(situation) or Problem(

@@ -23,4 +23,4 @@ def planning(situation: Situation) -> Decision | None:
             return None
         return Decision(Phase.STARTING, _STEP.wanted, plan=plan, requeue_after=0)
 
-    return _STEP.judge(situation.seen.plan, planned)
+    return _STEP.judge(situation, situation.seen.plan, planned)

@@ -38,13 +38,12 @@ def decide(situation: Situation) -> Decision:
     """
     _, decision = deciding(situation)
     facts = decision.facts or situation.facts
-    has_servers = decision.wanted.servers or (decision.wanted.config and situation.serving.beside is not None)
-    if has_servers:
+    if decision.wanted.config:
         facts = with_exclusions(situation, facts)
     facts = replace(facts, clock=turned(situation, decision.phase))
     if decision.failed is not None:
         decision = replace(decision, wanted=replace(decision.wanted, keep_servers=_keeps(situation)))
-    retry = next_try(situation, facts) if has_servers else None
+    retry = next_try(situation, facts) if decision.wanted.config else None
     if facts.excluded_nodes != situation.facts.excluded_nodes:
         retry = 0  # what is recorded is not needed as evidence any more
     # What comes after the end, kept servers and the removal, is a matter of the next pass.

@@ -10,6 +10,7 @@ from draftmill_operator.decide.nodes import rejection_problem
 from draftmill_operator.decide.removals import may_run
 from draftmill_operator.decide.types import Situation, Worker
 from draftmill_operator.observe.types import Problem
+from draftmill_operator.run import Role
 
 SERVERS_NOT_READY = "ServersNotReady"
 WORKER_RESTARTING = "WorkerRestarting"
@@ -55,7 +56,7 @@ def start(situation: Situation) -> Start:
 
 def server_problem(situation: Situation) -> Problem | None:
     """What keeps a server from being ready."""
-    return rejection_problem(situation) or situation.seen.servers.current_problem
+    return rejection_problem(situation, Role.SERVER) or situation.seen.servers.current_problem
 
 
 def named(situation: Situation, worker: Worker, text: str) -> Problem:

@@ -10,7 +10,8 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.attempts import refusal
-from draftmill_operator.decide.types import Decision, Wanted
+from draftmill_operator.decide.misplaced import job_problem, misplaced
+from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import JobState, ObservedJob, Problem, Termination
 from draftmill_operator.run import Role
 
@@ -29,17 +30,24 @@ class Step:
     wanted: Wanted
 
     def judge(
-        self, job: ObservedJob | None, use: Callable[[TerminationMessage], Decision | None]
+        self,
+        situation: Situation,
+        job: ObservedJob | None,
+        use: Callable[[TerminationMessage], Decision | None],
     ) -> Decision:
         """What follows from the step's Job; `use` turns its answer into a decision, or says None to it."""
         if job is None or job.deleting:
             return Decision(self.phase, self.wanted)
+        again = replace(self.wanted, plan=False, finish=False)
+        if misplaced(situation, self.role, job) is not None:
+            problem = job_problem(situation, self.role, job)
+            return Decision(self.phase, again, redo=self.role, problem=problem)
         result = result_of(job, self.failed_reason)
         match result:
             case Working():
-                return Decision(self.phase, self.wanted, problem=result.problem)
+                problem = job_problem(situation, self.role, job) or result.problem
+                return Decision(self.phase, self.wanted, problem=problem)
             case Unheard():
-                again = replace(self.wanted, plan=False, finish=False)
                 return Decision(self.phase, again, redo=self.role)
             case Ended():
                 return Decision(Phase.FAILED, failed=result.problem)
@@ -54,6 +62,7 @@ class Working:
     """No result yet; the Job controller tries again where a pod failed."""
 
     problem: Problem | None
+    """How the last pod failed, if one did."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,7 @@ def result_of(job: ObservedJob, failed_reason: str) -> StepResult:
         return Ended(refusal(termination))
     if job.live_pods or job.state is JobState.ACTIVE:
         # A pod that lives on after its Job's end is one whose last words have not been seen yet.
-        return Working(job.current_problem or _last_failure(job, termination))
+        return Working(_last_failure(job, termination))
     if job.state is JobState.SUCCEEDED and job.message is not None:
         return Answered(job.message)
     if job.state is JobState.SUCCEEDED and termination is not None and termination.text:

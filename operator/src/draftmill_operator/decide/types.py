@@ -165,10 +165,9 @@ class Decision:
     requeue_after: float | None = None
     """Seconds until the next look, where no event will call for one."""
 
-    @property
-    def excluded_nodes(self) -> tuple[str, ...]:
-        """Names of the nodes that server pods are kept away from."""
-        return tuple(node.name for node in self.facts.excluded_nodes) if self.facts is not None else ()
+    def kept_from(self, role: Role) -> tuple[str, ...]:
+        """Names of the nodes that pods of a role are kept away from."""
+        return self.facts.kept_from(role) if self.facts is not None else ()
 
 
 Rule = Callable[[Situation], Decision | None]

@@ -78,7 +78,9 @@ def _role(raw: dict[str, Any]) -> Role | None:
 def _job(
     raw: dict[str, Any], store: Store, pods: list[dict[str, Any]], findings: Mapping[str, Problem]
 ) -> tuple[Role | None, ObservedJob]:
-    metadata, status = raw["metadata"], raw.get("status") or {}
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    annotations = metadata.get("annotations") or {}
+    avoided: str = annotations.get(api_names.ANNOTATION_AVOIDED_NODES, "")
     conditions = {item["type"]: item for item in status.get("conditions") or [] if item["status"] == "True"}
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     uncounted = status.get("uncountedTerminatedPods") or {}
@@ -100,9 +102,10 @@ def _job(
         pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
         problem=findings.get(metadata["uid"]),
         worker=_number(raw, api_names.LABEL_WORKER),
-        workers_hash=(metadata.get("annotations") or {}).get(api_names.ANNOTATION_WORKERS_HASH, ""),
+        workers_hash=annotations.get(api_names.ANNOTATION_WORKERS_HASH, ""),
         succeeded_pods=status.get("succeeded", 0) + len(uncounted.get("succeeded") or ()),
-        together=raw.get("spec", {}).get("completionMode") == "Indexed",
+        together=spec.get("completionMode") == "Indexed",
+        avoided_nodes=tuple(node for node in avoided.split(",") if node),
     )
 
 

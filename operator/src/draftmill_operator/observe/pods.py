@@ -14,6 +14,8 @@ from draftmill_operator.observe.types import ObservedPod, Problem, Termination
 
 _ENDED_PHASES = {"Succeeded", "Failed"}
 _PATIENT_REASONS = {"ContainerCreating", "PodInitializing"}
+UNSCHEDULABLE = "Unschedulable"
+"""The scheduler's word where no node fits."""
 CRASH_LOOP = "CrashLoopBackOff"
 CRASHED = {api_names.SERVER_CONTAINER: "ServerCrashed", api_names.JOB_CONTAINER: "WorkerCrashed"}
 """The container ended and was started again at once."""
@@ -115,7 +117,7 @@ def _problem(status: dict[str, Any], containers: tuple[dict[str, Any], ...]) -> 
     """What is wrong with the pod, or with the first of its containers that is not well."""
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False":
-        return Problem(scheduled.get("reason", "Unschedulable"), scheduled.get("message", ""))
+        return Problem(scheduled.get("reason", UNSCHEDULABLE), scheduled.get("message", ""))
     if status.get("phase") == "Failed" and status.get("reason"):
         return Problem(status["reason"], status.get("message", ""))
     return next((found for each in containers if (found := _problem_of(each)) is not None), None)

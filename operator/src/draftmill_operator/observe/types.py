@@ -131,6 +131,8 @@ class ObservedJob:
     """Pods that the Job controller has counted as succeeded."""
     together: bool = False
     """Its pods are ranks, which work as one: none goes on without the others, and the first one speaks."""
+    avoided_nodes: tuple[str, ...] = ()
+    """Nodes that its pods are kept away from."""
 
     @property
     def has_unseen_pods(self) -> bool:

@@ -36,14 +36,17 @@ def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surr
     hash_in_force = config_hash(config)
     children = [render_defaults(identity, defaults), render_config(identity, config)]
     work, server, spec = kind.workload(run), kind.serving(run.spec).apart, run.spec
+
+    def step(role: Role) -> JobRequest:
+        return JobRequest(role, hash_in_force, spec.backoff_limit, excluded_nodes=decision.kept_from(role))
+
     if wanted.servers and server is not None:
         replicas = wanted.replicas if wanted.replicas is not None else server.replicas
-        template = run_template(identity, work, server, defaults, decision.excluded_nodes)
+        template = run_template(identity, work, server, defaults, decision.kept_from(Role.SERVER))
         children.append(render_server(identity, server, template, replicas))
         children.append(render_service(identity))
     if wanted.plan:
-        request = JobRequest(Role.PLAN, hash_in_force, spec.backoff_limit)
-        children.append(render_job(identity, work, defaults, request))
+        children.append(render_job(identity, work, defaults, step(Role.PLAN)))
     if wanted.workers and work.ranks is not None:
         children.append(ranks_service(identity))
     for worker, attempt in sorted(wanted.workers.items()):
@@ -54,10 +57,9 @@ def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surr
             attempt,
             worker,
             on_one_node=around.one_node_only and work.workers * work.pods_of_a_worker > 1,
-            excluded_nodes=decision.excluded_nodes,
+            excluded_nodes=decision.kept_from(Role.WORKER),
         )
         children.append(render_job(identity, work, defaults, request))
     if wanted.finish:
-        request = JobRequest(Role.FINISH, hash_in_force, spec.backoff_limit)
-        children.append(render_job(identity, work, defaults, request))
+        children.append(render_job(identity, work, defaults, step(Role.FINISH)))
     return children

@@ -48,7 +48,7 @@ class JobRequest:
     on_one_node: bool = False
     """Several workers share a volume that only one node can mount."""
     excluded_nodes: tuple[str, ...] = ()
-    """Nodes that a worker with a server beside it is kept away from."""
+    """Nodes that its pods are kept away from."""
 
     @property
     def suffix(self) -> tuple[int, ...]:
@@ -68,6 +68,8 @@ def render_job(run: RunIdentity, work: Workload, defaults: FrozenDefaults, reque
         }
         about = metadata(run, request.role, name, numbered)
         about["annotations"][api_names.ANNOTATION_WORKERS_HASH] = work.workers_hash
+    if request.excluded_nodes:
+        about["annotations"][api_names.ANNOTATION_AVOIDED_NODES] = ",".join(sorted(request.excluded_nodes))
     return sealed(
         {
             "apiVersion": "batch/v1",
@@ -168,9 +170,10 @@ def _pod_template(
         template = _with_gpus(template, work.gpus)
     if request.on_one_node:
         template = template | {"spec": template["spec"] | {"affinity": _beside_each_other(run)}}
-    return _with_environment(
-        _overridden(run, template, work, defaults, request), _contract_environment(run, work, request)
-    )
+    template = _overridden(run, template, work, defaults, request)
+    if request.excluded_nodes:
+        template = template | {"spec": away_from(template["spec"], request.excluded_nodes)}
+    return _with_environment(template, _contract_environment(run, work, request))
 
 
 def _overridden(
@@ -179,9 +182,7 @@ def _overridden(
     """The template with what stands beside or around the job's container, and all overrides."""
     is_worker = request.role is Role.WORKER
     if is_worker and work.sidecar is not None:
-        mixed = with_sidecar(template, work, work.sidecar, defaults)
-        nodes = request.excluded_nodes
-        return mixed | {"spec": away_from(mixed["spec"], nodes)} if nodes else mixed
+        return with_sidecar(template, work, work.sidecar, defaults)
     if is_worker and work.ranks is not None:
         return apply_overrides(with_ranks(template, run, work.ranks), merge(defaults.trainer, work.pod))
     pod = work.pod if work.ranks is None else without_place(work.pod)

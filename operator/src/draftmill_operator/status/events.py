@@ -80,10 +80,10 @@ def _turns(old: AnyStatus, new: AnyStatus) -> Iterator[Event]:
     if old.workers_hash and new.restart_served != old.restart_served:
         text = f"the workers start anew, as restart {new.restart_served!r} asks"
         yield Event(EventType.NORMAL, "Restarted", text)
-    known = {node.name for node in old.excluded_nodes}
+    known = {(node.role, node.name) for node in old.excluded_nodes}
     for node in new.excluded_nodes:
-        if node.name not in known:
-            text = f"servers are kept away from node {node.name}, which refused them: {node.reason}"
+        if (node.role, node.name) not in known:
+            text = f"{node.role} pods are kept away from node {node.name}, which refused them: {node.reason}"
             yield Event(EventType.WARNING, "NodeExcluded", text)
 
 

@@ -9,10 +9,11 @@ from draftmill_api.v1alpha1.runstatus import AnyStatus
 from draftmill_api.v1alpha1.status import Failure, Phase, Servers
 from draftmill_operator.decide.ended import terminal_condition
 from draftmill_operator.decide.facts import Facts
-from draftmill_operator.decide.nodes import attempt_problem
+from draftmill_operator.decide.misplaced import job_problem
 from draftmill_operator.decide.starting import AT_WORK, server_problem
 from draftmill_operator.decide.types import Decision, Situation, Wanted, Worker
 from draftmill_operator.kinds.base import AnyProgress
+from draftmill_operator.run import Role
 from draftmill_operator.status.conditions import ServerCount, conditions
 from draftmill_operator.status.together import failures_together, filled_in
 
@@ -105,7 +106,7 @@ def _count_beside(situation: Situation, wanted: Wanted) -> ServerCount:
         for worker in situation.workers
         if worker.living is not None and worker.index in wanted.workers
     ]
-    problems = (attempt_problem(situation, job) for job in living)
+    problems = (job_problem(situation, Role.WORKER, job) for job in living)
     return ServerCount(
         ready=sum(any(pod.server_ready for pod in job.live_pods) for job in living),
         wanted=len(wanted.workers),
