@@ -30,7 +30,7 @@ Where each of them is proven, or why it cannot be; modules without a folder are 
 | suspend races with resume, or is a hot loop | test_run_suspend |
 | a resume and a template's change are two writes | cannot be: an attempt is a new Job, never edited |
 | two managers fight over replicas | test_operator_economy: they are the run's, and always set |
-| a queue's edits of a Job are reverted | here |
+| a queue's edits of a Job are reverted, its wait is not shown | here |
 | scaling down makes finished work again | test_run_workers, tests/unit/jobs/test_generate_live |
 | long or dotted names | here, tests/unit/operator/test_operator_names |
 | conflicts lead to a storm | test_operator_faults |
@@ -62,6 +62,7 @@ from kubernetes import client
 from draftmill_api import names
 from tests.api.operator_bed import Bed
 from tests.support.played import finish_message, plan_message, worker_message
+from tests.support.played_node import played_node
 from tests.support.synthruns import dry_run, smallest_synth_run
 from tests.support.waiting import quiet_for, until
 
@@ -149,20 +150,51 @@ def test_a_server_that_loads_for_long_is_left_alone(bed: Bed) -> None:
 def test_a_job_that_a_queue_suspends_is_not_set_back(own_bed: Bed) -> None:
     run = own_bed.create("queued")
     run.pod("plan")
-    held: Any = {"spec": {"suspend": True}}
-    own_bed.kube.batch.patch_namespaced_job("queued-sr-plan", own_bed.kube.namespace, held)
+    suspend(own_bed, "queued-sr-plan", True)
     until(lambda: not own_bed.kube.pods("queued", "plan"), 60, "its pod goes")
+    condition = own_bed.wait_condition("queued", "Planned", "False", "Queued", within=30)
+    assert condition["message"].startswith("Job queued-sr-plan is suspended by a queue")
     before = len(own_bed.writes())
     own_bed.make_pass("queued")
     quiet_for(2)
     (job,) = run.jobs("plan")
     assert job.spec.suspend is True
     assert not [line for line in own_bed.writes()[before:] if line["objectRef"]["resource"] == "jobs"]
-    assert own_bed.kube.status("queued")["phase"] == "Planning"
-    let_go: Any = {"spec": {"suspend": False}}
-    own_bed.kube.batch.patch_namespaced_job("queued-sr-plan", own_bed.kube.namespace, let_go)
-    run.end("plan", message=plan_message(100))
+    status = own_bed.kube.status("queued")
+    assert (status["phase"], status["reason"]) == ("Planning", "Queued")
+    suspend(own_bed, "queued-sr-plan", False, nodeSelector={"flavor": "spot"})
+    plan = run.pod("plan")
+    own_bed.kube.wait("queued", lambda s: s["reason"] == "", within=30)
+    assert plan.spec.node_selector == {"flavor": "spot"}, "where the queue places it"
+    run.end_pod(plan, message=plan_message(100))
     run.pod("server")
+
+
+def test_a_worker_that_a_queue_holds_is_not_replaced_and_is_no_failure(bed: Bed) -> None:
+    run = bed.create("borrowed", backoffLimit=0)
+    with played_node(bed.kube, "lent") as node:
+        run.to_running(node=node)
+        suspend(bed, "borrowed-sr-worker-0-1", True)
+        until(lambda: not bed.kube.pods("borrowed", "worker"), 60, "its pod goes")
+        bed.wait_condition("borrowed", "Progressing", "False", "Queued", within=30)
+        suspend(bed, "borrowed-sr-worker-0-1", False)
+        assert run.pod("worker").metadata.labels[names.LABEL_ATTEMPT] == "1"
+        bed.kube.wait("borrowed", lambda s: s["reason"] == "", within=30)
+    (attempts,) = bed.kube.status("borrowed")["attempts"]
+    assert (attempts["count"], attempts["withoutProgress"]) == (1, 0)
+
+
+def test_the_pending_deadline_counts_while_a_queue_holds_the_run(bed: Bed) -> None:
+    run = bed.create("held", pendingDeadline="1h")
+    run.pod("plan")
+    suspend(bed, "held-sr-plan", True)
+    bed.kube.wait("held", lambda s: s.get("reason") == "Queued", within=30)
+    began = datetime.fromisoformat(bed.kube.status("held")["clock"]["since"])
+    waited = (datetime.now(UTC) - began).total_seconds()
+    bed.edit("held", pendingDeadline=f"{int(waited) + 3}s")
+    status = bed.kube.wait_phase("held", "Failed", within=60)
+    assert status["reason"] == "PendingDeadlineExceeded"
+    assert "Job held-sr-plan is suspended by a queue" in status["message"]
 
 
 @pytest.mark.parametrize("name", ["a", "0.starts-with-a-digit", f"{'long.' * 50}end"], ids=len)
@@ -192,6 +224,18 @@ def test_a_run_that_a_stricter_crd_would_refuse_goes_on(bed: Bed) -> None:
         bed.kube.wait_phase("lenient", "Starting", within=60)
         bed.edit("lenient", suspend=True)
         bed.kube.wait_phase("lenient", "Suspended", within=60)
+
+
+def suspend(bed: Bed, job: str, held: bool, **pod: Any) -> None:
+    """What a queue does with a Job; it lets it go to where it has found room.
+
+    Only of a Job that has not started can the place be changed, so a queue takes that back first.
+    """
+    if pod:
+        not_started: Any = {"status": {"startTime": None}}
+        bed.kube.batch.patch_namespaced_job_status(job, bed.kube.namespace, not_started)
+    change: Any = {"spec": {"suspend": held} | ({"template": {"spec": pod}} if pod else {})}
+    bed.kube.batch.patch_namespaced_job(job, bed.kube.namespace, change)
 
 
 @contextlib.contextmanager

@@ -136,7 +136,7 @@ def silent_objects(seen: Observed) -> Iterator[Silent]:
 
 
 def _is_active(job: ObservedJob) -> bool:
-    return job.state is JobState.ACTIVE and not job.deleting
+    return job.state is JobState.ACTIVE and not (job.deleting or job.suspended)
 
 
 def _is_silent(pod: ObservedPod) -> bool:

@@ -56,6 +56,7 @@ def case(name: str, *values: Any) -> Any:
             Lost("Evicted: low on memory", counts=True),
         ),
         case("pod seen to vanish", job(lost_pod=True), Lost("its pod is gone", counts=True)),
+        case("taken back by a queue", job(ended_pod(75), suspended=True, lost_pod=True), None),
         case("pod gone", job(failed_pods=1), Lost("its pod is gone", counts=True)),
         case("Job being deleted", job(deleting=True), Lost("its Job was deleted", counts=False)),
         case(

@@ -161,6 +161,22 @@ def test_a_vanished_pod_is_remembered_until_its_job_goes() -> None:
     assert not store.has_lost_a_pod("job")
 
 
+def test_a_job_that_a_queue_takes_back_has_lost_no_pod() -> None:
+    store = Store()
+    store.put(Kind.JOB, child("w", "worker", uid="job"))
+    store.put(Kind.POD, child("p", "worker", owner="job"))
+    store.remove(Kind.POD, child("p", "worker", owner="job", version=2))
+    for held, condition in ((True, "True"), (False, "False")):
+        status = {"conditions": [{"type": "Suspended", "status": condition}]}
+        version = 2 + (not held)
+        store.put(
+            Kind.JOB, child("w", "worker", uid="job", version=version, status=status, spec={"suspend": held})
+        )
+        (worker,) = seen(store).workers
+        assert (worker.suspended, worker.lost_pod) == (held, False)
+        assert (worker.current_problem is not None) == held
+
+
 def test_the_job_controllers_verdict_is_read() -> None:
     store = Store()
     conditions = [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "code 2"}]

@@ -49,6 +49,8 @@ def end_of(job: ObservedJob) -> End | None:
     """How the attempt ended, or None while it may still run something."""
     if job.state is JobState.SUCCEEDED:
         return Succeeded()
+    if job.suspended and job.state is JobState.ACTIVE:
+        return None
     return _end_of_ranks(job) if job.together else _end_of_one(job)
 
 

@@ -13,7 +13,7 @@ NODE_TRIED_AGAIN = "NodeTriedAgain"
 
 def job_problem(situation: Situation, role: Role, job: ObservedJob) -> Problem | None:
     """What keeps a Job from working now; where nodes refuse its pods, which ones do."""
-    if any(pod.node for pod in job.live_pods):
+    if job.suspended or any(pod.node for pod in job.live_pods):
         return job.current_problem
     youngest = job.youngest_pod
     refused = (youngest.problem or UNNAMED) if youngest is not None and youngest.rejected else None

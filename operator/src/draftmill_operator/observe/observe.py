@@ -27,6 +27,7 @@ from draftmill_operator.render.defaults import DEFAULTS_KEY, FrozenDefaults
 from draftmill_operator.run import NotUnderstoodError, Role, RunIdentity, first_fault
 
 CHILD_NOT_UNDERSTOOD: Final = "ChildNotUnderstood"
+QUEUED: Final = "Queued"
 
 
 def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[str, Problem]) -> Observed:
@@ -84,6 +85,8 @@ def _job(
     conditions = {item["type"]: item for item in status.get("conditions") or [] if item["status"] == "True"}
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
     uncounted = status.get("uncountedTerminatedPods") or {}
+    suspended = bool(spec.get("suspend")) and "deletionTimestamp" not in metadata
+    was_held = any(item["type"] == "Suspended" for item in status.get("conditions") or [])
     state = JobState.ACTIVE
     if "Complete" in conditions or "SuccessCriteriaMet" in conditions:
         state = JobState.SUCCEEDED
@@ -97,15 +100,23 @@ def _job(
         deleting="deletionTimestamp" in metadata,
         created=parse_time(metadata["creationTimestamp"]),
         failed_pods=status.get("failed", 0) + len(uncounted.get("failed") or ()),
-        lost_pod=store.has_lost_a_pod(metadata["uid"]),
+        lost_pod=store.has_lost_a_pod(metadata["uid"]) and not was_held,
         verdict=Problem(failed.get("reason", ""), failed.get("message", "")) if failed else None,
         pods=tuple(_pod(pod, findings) for pod in pods if controller_uid(pod) == metadata["uid"]),
-        problem=findings.get(metadata["uid"]),
+        problem=_held(metadata["name"]) if suspended else findings.get(metadata["uid"]),
         worker=_number(raw, api_names.LABEL_WORKER),
         workers_hash=annotations.get(api_names.ANNOTATION_WORKERS_HASH, ""),
         succeeded_pods=status.get("succeeded", 0) + len(uncounted.get("succeeded") or ()),
         together=spec.get("completionMode") == "Indexed",
         avoided_nodes=tuple(node for node in avoided.split(",") if node),
+        suspended=suspended,
+    )
+
+
+def _held(name: str) -> Problem:
+    return Problem(
+        QUEUED,
+        f"Job {name} is suspended by a queue, or by hand: it goes on when its spec.suspend is false again",
     )
 
 

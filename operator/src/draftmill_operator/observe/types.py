@@ -133,6 +133,8 @@ class ObservedJob:
     """Its pods are ranks, which work as one: none goes on without the others, and the first one speaks."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that its pods are kept away from."""
+    suspended: bool = False
+    """Someone else, a queue, holds it: its pods go, and it gets new ones when it is let go on."""
 
     @property
     def has_unseen_pods(self) -> bool:
