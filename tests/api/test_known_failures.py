@@ -61,7 +61,7 @@ from kubernetes import client
 
 from draftmill_api import names
 from tests.api.operator_bed import Bed
-from tests.support.played import finish_message, plan_message, worker_message
+from tests.support.played import Player, finish_message, plan_message, worker_message
 from tests.support.played_node import played_node
 from tests.support.synthruns import dry_run, smallest_synth_run
 from tests.support.waiting import quiet_for, until
@@ -87,8 +87,26 @@ def test_servers_deleted_by_hand_in_mid_run_are_made_again_and_the_worker_stays(
     assert run.pod("worker").metadata.uid == worker.metadata.uid
 
 
-def test_an_evicted_server_is_no_server(bed: Bed) -> None:
-    run = bed.create("evicted")
+def test_evicted_pods_are_made_again_and_that_is_no_failure(bed: Bed) -> None:
+    run = bed.create("evicted", backoffLimit=0)
+    with played_node(bed.kube, "drained") as node:
+        server, worker = run.to_running(node=node)
+        node.lets_go = False
+        for pod in (server, worker):
+            evict(bed, pod)
+        until(lambda: run.config()["endpoints"] == [], 60, "one that is going is no server")
+        node.lets_go = True
+        new = until(lambda: successor(bed, run, server), 60, "another server")
+        run.make_pod_ready(new)
+        until(lambda: [each["name"] for each in run.config()["endpoints"]] == [new.metadata.name], 60, "it")
+        again = until(lambda: successor(bed, run, worker), 60, "the next attempt")
+        assert again.metadata.labels[names.LABEL_ATTEMPT] == "2"
+    (attempts,) = bed.kube.status("evicted")["attempts"]
+    assert attempts["withoutProgress"] == 0
+
+
+def test_a_server_that_its_kubelet_evicts_is_no_server(bed: Bed) -> None:
+    run = bed.create("pressed")
     server, worker = run.to_running()
     run.set_status(server, phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
     until(lambda: run.config()["endpoints"] == [], 60, "no endpoint")
@@ -224,6 +242,21 @@ def test_a_run_that_a_stricter_crd_would_refuse_goes_on(bed: Bed) -> None:
         bed.kube.wait_phase("lenient", "Starting", within=60)
         bed.edit("lenient", suspend=True)
         bed.kube.wait_phase("lenient", "Suspended", within=60)
+
+
+def evict(bed: Bed, pod: Any) -> None:
+    """What a drain asks the API server for."""
+    eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name=pod.metadata.name))
+    bed.kube.core.create_namespaced_pod_eviction(
+        pod.metadata.name, bed.kube.namespace, eviction, _preload_content=False
+    )
+
+
+def successor(bed: Bed, run: Player, pod: Any) -> Any:
+    """The pod that has taken the place of one that is gone."""
+    role = pod.metadata.labels[names.LABEL_ROLE]
+    pods = {each.metadata.uid: each for each in bed.kube.pods(run.run, role)}
+    return None if pod.metadata.uid in pods else next(iter(pods.values()), None)
 
 
 def suspend(bed: Bed, job: str, held: bool, **pod: Any) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from draftmill_api import names
 from draftmill_dev.cluster import ControlPlane
 from draftmill_operator.freshness import Freshness
 from draftmill_operator.kube.client import KubeClient
@@ -22,7 +23,7 @@ from draftmill_operator.watch import Intake, seed
 from tests.api.operator_bed import Bed, namespace
 from tests.support.faulty_api import FaultyApi, faulty_api
 from tests.support.operator_process import operator_process
-from tests.support.played import finish_message, plan_message, worker_message
+from tests.support.played import answer, finish_message, plan_message, progress_server, worker_message
 from tests.support.waiting import quiet_for, until
 
 pytestmark = pytest.mark.api
@@ -78,7 +79,7 @@ def test_a_busy_api_server_is_asked_again(faulty: FaultyBed) -> None:
     assert faulty.api.refused > 0
 
 
-def test_a_child_that_fails_on_the_server_leaves_the_phase_and_says_why(faulty: FaultyBed) -> None:
+def test_a_child_that_fails_on_the_server_leaves_phase_and_counts_and_is_told(faulty: FaultyBed) -> None:
     run = faulty.create("broken")
     run.pod("plan")
     faulty.kube.wait_phase("broken", "Planning", within=10)
@@ -86,9 +87,20 @@ def test_a_child_that_fails_on_the_server_leaves_the_phase_and_says_why(faulty: 
     run.end("plan", message=plan_message(100))
     condition = faulty.wait_condition("broken", "Progressing", "False", "ChildCreateFailed", within=30)
     assert "made by the test" in condition["message"]
-    assert faulty.kube.status("broken")["plan"]["rows"] == 100
+    status = faulty.kube.status("broken")
+    assert (status["phase"], status["plan"]["rows"]) == ("Starting", 100)
     faulty.api.fault = lambda _method, _path: None
     run.make_ready("server")
+    with progress_server(answer(40, 100)) as progress:
+        worker = run.make_ready("worker", progress.address)
+        faulty.kube.wait("broken", lambda s: s.get("progress", {}).get("done") == 40, within=60)
+        faulty.api.fault = lambda method, path: 500 if "/jobs" in path and method == "PATCH" else None
+        run.end_pod(worker, exit_code=137)
+        faulty.wait_condition("broken", "Progressing", "False", "ChildCreateFailed", within=30)
+        status = faulty.kube.status("broken")
+        assert (status["phase"], status["progress"]["done"]) == ("Running", 40)
+        faulty.api.fault = lambda _method, _path: None
+        assert run.pod("worker").metadata.labels[names.LABEL_ATTEMPT] == "2"
 
 
 def test_a_namespace_that_ends_is_left_to_end(faulty: FaultyBed) -> None:
@@ -115,7 +127,7 @@ def test_watches_that_break_are_taken_up_again(faulty: FaultyBed) -> None:
 
 
 def test_a_cache_that_lags_behind_starts_nothing_twice(faulty: FaultyBed) -> None:
-    faulty.api.watch_delay = 0.5
+    faulty.api.watch_delay = 5
     whole_run(faulty, "lagging")
     assert faulty.kube.status("lagging")["attempts"][0]["count"] == 1
 

@@ -39,7 +39,7 @@ class FaultyApi:
         """What the refusals name as their cause."""
         self.watch_error: int | None = None
         self.watch_delay = 0.0
-        """Seconds that each event of a watch takes."""
+        """Seconds by which each event of a watch comes late."""
         self.refused = 0
 
     @property
@@ -126,13 +126,30 @@ class FaultyApi:
         return response
 
     async def _pump(self, upstream: aiohttp.ClientResponse, response: web.StreamResponse) -> None:
-        async for line in _lines(upstream):
-            if self.watch_error is not None:
-                error = {"type": "ERROR", "object": {"kind": "Status", "code": self.watch_error}}
-                await response.write(json.dumps(error).encode() + b"\n")
-                return
-            await asyncio.sleep(self.watch_delay)
-            await response.write(line)
+        events: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
+        reader = asyncio.create_task(self._read(upstream, events))
+        try:
+            while (event := await events.get()) is not None:
+                due, line = event
+                if self.watch_error is not None:
+                    error = {"type": "ERROR", "object": {"kind": "Status", "code": self.watch_error}}
+                    await response.write(json.dumps(error).encode() + b"\n")
+                    return
+                await asyncio.sleep(due - self._loop.time())
+                await response.write(line)
+            await reader
+        finally:
+            reader.cancel()
+
+    async def _read(
+        self, upstream: aiohttp.ClientResponse, events: asyncio.Queue[tuple[float, bytes] | None]
+    ) -> None:
+        """Each event of a watch, and when it is due; None after the last one."""
+        try:
+            async for line in _lines(upstream):
+                events.put_nowait((self._loop.time() + self.watch_delay, line))
+        finally:
+            events.put_nowait(None)
 
 
 async def _lines(upstream: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
