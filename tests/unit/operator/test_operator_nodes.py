@@ -199,13 +199,20 @@ class TestNodesThatRefuseJobs:
         (attempts,) = decision.facts.attempts
         assert (attempts.last_failed_attempt, attempts.without_progress) == (1, 0)
 
-    def test_a_node_that_refuses_one_rank_is_left_out_at_once_whatever_the_others_do(self) -> None:
+    @pytest.mark.parametrize(
+        ("failures", "limit", "excluded"), [(0, 6, ()), (1, 6, ()), (2, 6, ("sick",)), (0, 0, ("sick",))]
+    )
+    def test_a_node_that_refuses_a_rank_is_left_out_when_the_worker_cannot_afford_it_any_more(
+        self, failures: int, limit: int, excluded: tuple[str, ...]
+    ) -> None:
         others = [pod(f"rank-{rank}", node="well", rank=rank) for rank in (0, 2)]
         ranks = job(*others, replace(refused("rank-1"), rank=1), attempt=1, together=True)
-        decision = decide(situation(doing(count=1), Observed(servers=READY, workers=(ranks,))))
-        assert decision.kept_from(Role.WORKER) == ("sick",)
+        status = doing(count=1, without_progress=failures)
+        seen = Observed(servers=READY, workers=(ranks,))
+        decision = decide(situation(status, seen, backoffLimit=limit))
+        assert (decision.failed, decision.kept_from(Role.WORKER)) == (None, excluded)
         assert decision.facts is not None
-        assert decision.facts.attempts[0].without_progress == 0
+        assert decision.facts.attempts[0].without_progress == failures + (not excluded)
 
     @pytest.mark.parametrize("role", [Role.PLAN, Role.WORKER, Role.FINISH])
     def test_the_next_job_of_each_role_keeps_away_and_says_so(self, role: Role) -> None:

@@ -135,9 +135,9 @@ def _rejected(situation: Situation, role: Role) -> dict[str, list[ObservedPod]]:
 def _refusing(situation: Situation, role: Role) -> dict[str, list[ObservedPod]]:
     """The nodes that have refused enough pods of a role, with those.
 
-    One is enough if it is the end of its Job: the next Job would begin to count anew.
+    One is enough where no further try is left: the next Job would begin to count anew.
     """
-    last = {pod.uid for job in _jobs(situation, role) if _has_given_up(job) for pod in job.pods}
+    last = {pod.uid for job in _jobs(situation, role) if _has_given_up(situation, job) for pod in job.pods}
     fresh = {
         node: [pod for pod in pods if _is_fresh(situation, pod)]
         for node, pods in _rejected(situation, role).items()
@@ -149,11 +149,16 @@ def _refusing(situation: Situation, role: Role) -> dict[str, list[ObservedPod]]:
     }
 
 
-def _has_given_up(job: ObservedJob) -> bool:
-    """Whether a refusal has ended the Job: any one of a rank does."""
+def _has_given_up(situation: Situation, job: ObservedJob) -> bool:
+    """Whether a refusal has ended the Job for good.
+
+    That of a rank ends each Job, and counts as a failure of the worker until it would be one too many.
+    """
+    if job.together:
+        failures = (each.without_progress for each in situation.facts.attempts if each.worker == job.worker)
+        return next(failures, 0) + 1 >= min(REJECTIONS, situation.spec.backoff_limit + 1)
     youngest = job.youngest_pod
-    is_last = job.state is JobState.FAILED and youngest is not None and youngest.rejected
-    return job.together or is_last
+    return job.state is JobState.FAILED and youngest is not None and youngest.rejected
 
 
 def _is_fresh(situation: Situation, pod: ObservedPod) -> bool:
