@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from draftmill_dev import cache, golang
-from tests.chart.conftest import Manifest
+from tests.support.helm import Manifest
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "argo-cd.md"
 _LUA = "github.com/yuin/gopher-lua/cmd/glua@v1.1.1"

@@ -8,9 +8,9 @@ import pytest
 from kubernetes import client, dynamic
 
 from draftmill_dev.cluster import ControlPlane
-from tests.chart.conftest import CHART, NAMESPACE, RELEASE, Helm, HelmError, Manifest, one
 from tests.chart.test_rendering import EVERYTHING
 from tests.support import kube
+from tests.support.helm import CHART, NAMESPACE, RELEASE, Helm, HelmError, Manifest, one
 from tests.support.synthruns import smallest_synth_run
 from tests.support.waiting import until
 

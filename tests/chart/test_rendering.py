@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from draftmill_operator.settings import ImagePullPolicy, OperatorSettings, load_settings
-from tests.chart.conftest import NAMESPACE, Helm, Manifest, one
+from tests.support.helm import NAMESPACE, Helm, Manifest, one
 
 EVERYTHING: Manifest = {
     "images": {"pullPolicy": "Never", "pullSecrets": [{"name": "regcred"}], "registry": "mirror.example/x/"},

@@ -8,8 +8,8 @@ import pytest
 from kubernetes import client
 
 from draftmill_dev.cluster import ControlPlane
-from tests.chart.conftest import NAMESPACE, Helm, Manifest
 from tests.support import kube
+from tests.support.helm import NAMESPACE, Helm, Manifest
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.api

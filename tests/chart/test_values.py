@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.conftest import CHART, Helm, HelmError, Manifest
+from tests.support.helm import CHART, Helm, HelmError, Manifest
 
 BAD: dict[str, tuple[Manifest, str]] = {
     "a misspelt value": ({"podDefault": {}}, "podDefault"),
