@@ -8,6 +8,7 @@ import pytest
 from kubernetes import client, dynamic
 
 from draftmill_dev.cluster import ControlPlane
+from tests.chart.pod_monitor import POD_MONITORS
 from tests.chart.test_rendering import EVERYTHING
 from tests.support import kube
 from tests.support.helm import CHART, NAMESPACE, RELEASE, Helm, HelmError, Manifest, one
@@ -16,16 +17,13 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.api
 
-VALUES: dict[str, Manifest] = {
-    "as it is": {},
-    # PodMonitor is a kind of someone else, whose CRD is not here.
-    "with everything": EVERYTHING | {"podMonitor": {"enabled": False}},
-}
+VALUES: dict[str, Manifest] = {"as it is": {}, "with everything": EVERYTHING}
 ADDRESS = ("draftmill.dev", "v1alpha1", "default", "synthruns")
 
 
 @pytest.fixture(scope="module")
 def api(control_plane: ControlPlane) -> kube.Kube:
+    kube.install_crd(control_plane.kubeconfig, POD_MONITORS)
     connected = kube.connect(control_plane.kubeconfig, "default")
     for namespace in (NAMESPACE, "team-a", "team-b"):
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}

@@ -131,6 +131,25 @@ def test_services_and_policies_select_the_operators_pod(helm: Helm) -> None:
     assert one(manifests, "NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels
 
 
+def test_monitors_select_the_operators_pod_and_all_job_pods_by_the_ports_name(helm: Helm) -> None:
+    manifests = helm.template(EVERYTHING | {"podMonitor": {"enabled": True, "labels": {"team": "a"}}})
+    operator, jobs = (one(manifests, "PodMonitor", f"draftmill-{of}") for of in ("operator", "jobs"))
+    template = template_of(manifests)
+    (container,) = template["spec"]["containers"]
+    assert operator["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert [port["name"] for port in container["ports"]] == ["http"]
+    assert jobs["spec"]["namespaceSelector"] == {"matchNames": ["team-a", "team-b"]}
+    (expression,) = jobs["spec"]["selector"]["matchExpressions"]
+    assert expression == {
+        "key": "draftmill.dev/role",
+        "operator": "In",
+        "values": ["plan", "worker", "finish"],
+    }
+    for monitor in (operator, jobs):
+        assert monitor["metadata"]["labels"]["team"] == "a"
+        assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "http", "interval": "30s"}]
+
+
 @pytest.mark.parametrize(
     ("release", "deployment"),
     [

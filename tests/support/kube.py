@@ -181,12 +181,16 @@ def connect(kubeconfig: Path, namespace: str, cgroup: str = "") -> Kube:
 
 def install_crds(kubeconfig: Path) -> None:
     """Creates the committed CRDs in a cluster that has none, and waits until they are served."""
-    api = client.ApiextensionsV1Api(connect(kubeconfig, "default").api)
     for path in sorted(_CRDS.glob("*.yaml")):
-        manifest = yaml.safe_load(path.read_text())
-        api.create_custom_resource_definition(manifest)
-        name = manifest["metadata"]["name"]
-        until(partial(_is_established, api, name), 30, f"{name} is established")
+        install_crd(kubeconfig, yaml.safe_load(path.read_text()))
+
+
+def install_crd(kubeconfig: Path, manifest: Manifest) -> None:
+    """Creates a CRD, and waits until its objects are served."""
+    api: Any = client.ApiextensionsV1Api(connect(kubeconfig, "default").api)
+    api.create_custom_resource_definition(manifest)
+    name = manifest["metadata"]["name"]
+    until(partial(_is_established, api, name), 30, f"{name} is established")
 
 
 def is_running(pod: Any) -> bool:
