@@ -28,6 +28,16 @@ from tests.support.waiting import quiet_for, until
 
 pytestmark = pytest.mark.api
 
+IMPATIENT = """
+import sys
+from draftmill_operator import freshness
+from draftmill_operator.__main__ import main
+freshness.PERIOD = freshness.SUSPICIOUS_PERIOD = 0.5
+freshness.STALE_AFTER = 1.0
+sys.exit(main())
+"""
+"""The operator's program, to which a change that is missing for a second is missing for too long."""
+
 
 @dataclass(frozen=True)
 class FaultyBed(Bed):
@@ -124,6 +134,29 @@ def test_watches_that_break_are_taken_up_again(faulty: FaultyBed) -> None:
     faulty.api.break_watches()
     run.end_pod(plan, message=plan_message(100))
     run.pod("server", within=30)
+
+
+def test_a_watch_that_falls_silent_ends_liveness_until_it_delivers_again(faulty: FaultyBed) -> None:
+    faulty.operator.stop()
+    faulty.operator.program = ("-c", IMPATIENT)
+    faulty.operator.start()
+    faulty.create("seen")
+    faulty.kube.wait_phase("seen", "Planning", within=30)
+    assert faulty.operator.get("/livez") == (200, "ok")
+
+    def complains(code: int, text: str) -> bool:
+        return code == 500 and "the watch of SynthRun does not deliver" in text
+
+    faulty.api.watch_delay = 3600.0
+    faulty.create("unseen")
+    until(lambda: complains(*faulty.operator.get("/livez")), 30, "the complaint")
+    assert complains(*faulty.operator.get("/readyz"))
+    assert faulty.kube.status("unseen") == {}
+
+    faulty.api.watch_delay = 0.0
+    faulty.api.break_watches()
+    until(lambda: faulty.operator.get("/livez") == (200, "ok"), 30, "the end of the complaint")
+    faulty.kube.wait_phase("unseen", "Planning", within=30)
 
 
 def test_a_cache_that_lags_behind_starts_nothing_twice(faulty: FaultyBed) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,14 @@ class OperatorProcess:
         namespace: The namespace that it watches and keeps its lease in.
         folder: Where its settings and log are.
         identity: The name of its pod; a restarted container keeps it.
+        program: What Python runs.
     """
 
     kubeconfig: Path
     namespace: str
     folder: Path
     identity: str = "draftmill-operator-0"
+    program: Sequence[str] = ("-m", "draftmill_operator")
     process: subprocess.Popen[bytes] | None = None
     port: int = 0
 
@@ -53,7 +55,7 @@ class OperatorProcess:
     def begin(self) -> None:
         """Start it."""
         self.port = _free_port()
-        command = [sys.executable, "-P", "-m", "draftmill_operator"]
+        command = [sys.executable, "-P", *self.program]
         command += ["--settings", str(self.folder / "settings.yaml"), "--kubeconfig", str(self.kubeconfig)]
         command += ["--namespace", self.namespace, "--http-port", str(self.port)]
         with (self.folder / "operator.log").open("ab") as log:
