@@ -93,7 +93,8 @@ def test_a_failed_run_is_tried_again_by_creating_it_anew(bed: Bed) -> None:
     again = bed.create("retried", endpoints=GIVEN)
     again.end("plan", message=plan_message(100))
     again.pod("worker")
-    assert bed.kube.status("retried")["attempts"][0]["count"] == 1
+    status = bed.kube.wait("retried", lambda s: s.get("attempts"), within=30)
+    assert status["attempts"][0]["count"] == 1
 
 
 def delete_children(bed: Bed, name: str) -> None:
