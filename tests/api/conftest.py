@@ -11,17 +11,18 @@ import pytest
 
 from draftmill_dev import binaries, cluster
 from draftmill_dev.cluster import ControlPlane
+from tests.api.operator_account import operator_account
 from tests.api.operator_bed import Bed, namespace
 from tests.support import kube
 from tests.support.operator_process import operator_process
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Builds Kubernetes before any test's time starts to count."""
+    """Builds Kubernetes and Helm before any test's time starts to count."""
     if not session.config.option.collectonly and any(
         "control_plane" in _fixtures(item) for item in session.items
     ):
-        binaries.kube()
+        binaries.everything()
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +66,9 @@ def own_bed(control_plane: ControlPlane, crds: None, tmp_path: Path) -> Iterator
 def _bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
     with (
         contextlib.contextmanager(namespace)(control_plane, f"op-{uuid.uuid4().hex[:8]}") as cluster,
-        operator_process(control_plane.kubeconfig, cluster.namespace, tmp_path) as operator,
+        operator_process(
+            operator_account(control_plane, cluster.namespace, tmp_path), cluster.namespace, tmp_path
+        ) as operator,
     ):
         operator.start()
         yield Bed(cluster, operator, control_plane.audit_log)

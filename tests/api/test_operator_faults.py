@@ -20,6 +20,7 @@ from draftmill_operator.kube.limiter import TokenBucket
 from draftmill_operator.observe.store import Kind, Store
 from draftmill_operator.run import RunKey
 from draftmill_operator.watch import Intake, seed
+from tests.api.operator_account import operator_account
 from tests.api.operator_bed import Bed, namespace
 from tests.support.faulty_api import FaultyApi, faulty_api
 from tests.support.operator_process import operator_process
@@ -50,7 +51,7 @@ class FaultyBed(Bed):
 def faulty(control_plane: ControlPlane, crds: None, tmp_path: Path) -> Iterator[FaultyBed]:
     with (
         contextlib.contextmanager(namespace)(control_plane, f"op-{uuid.uuid4().hex[:8]}") as cluster,
-        faulty_api(control_plane.kubeconfig, tmp_path) as api,
+        faulty_api(operator_account(control_plane, cluster.namespace, tmp_path), tmp_path) as api,
         operator_process(api.kubeconfig, cluster.namespace, tmp_path) as operator,
     ):
         operator.start()
@@ -177,12 +178,10 @@ def test_a_lost_lease_ends_the_process(faulty: FaultyBed) -> None:
     assert "could not be renewed" in faulty.operator.log()
 
 
-def test_a_second_operator_waits_for_the_first(
-    faulty: FaultyBed, control_plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_second_operator_waits_for_the_first(faulty: FaultyBed, tmp_path: Path) -> None:
     folder = tmp_path / "second"
     folder.mkdir()
-    with operator_process(control_plane.kubeconfig, faulty.kube.namespace, folder) as second:
+    with operator_process(faulty.api.direct_kubeconfig, faulty.kube.namespace, folder) as second:
         second.identity = "draftmill-operator-1"
         second.begin()
         until(lambda: second.get("/livez")[0] == 200, 90, second.log)
@@ -195,7 +194,7 @@ def test_an_operator_without_the_crd_says_so_and_ends(
     control_plane: ControlPlane, crds: None, tmp_path: Path
 ) -> None:
     with (
-        faulty_api(control_plane.kubeconfig, tmp_path) as api,
+        faulty_api(operator_account(control_plane, "default", tmp_path), tmp_path) as api,
         operator_process(api.kubeconfig, "default", tmp_path) as operator,
     ):
         api.fault = lambda _method, path: 404 if "synthruns" in path else None

@@ -29,6 +29,8 @@ class FaultyApi:
     """The proxy; its attributes may be changed at any time."""
 
     def __init__(self, kubeconfig: Path, folder: Path) -> None:
+        self.direct_kubeconfig = kubeconfig
+        """Leads past the proxy."""
         self._connection = from_kubeconfig(kubeconfig)
         self._loop = asyncio.new_event_loop()
         self._stopped = asyncio.Event()
@@ -72,7 +74,8 @@ class FaultyApi:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         (address,) = runner.addresses
-        self.kubeconfig.write_text(yaml.safe_dump(_kubeconfig(f"http://127.0.0.1:{address[1]}")))
+        own = _kubeconfig(f"http://127.0.0.1:{address[1]}", self._connection.token)
+        self.kubeconfig.write_text(yaml.safe_dump(own))
         async with aiohttp.ClientSession() as self._session:
             started.set()
             await self._stopped.wait()
@@ -160,14 +163,14 @@ async def _lines(upstream: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield line + b"\n"
 
 
-def _kubeconfig(server: str) -> object:
+def _kubeconfig(server: str, token: str | None) -> object:
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "faulty",
         "contexts": [{"name": "faulty", "context": {"cluster": "faulty", "user": "faulty"}}],
         "clusters": [{"name": "faulty", "cluster": {"server": server}}],
-        "users": [{"name": "faulty", "user": {}}],
+        "users": [{"name": "faulty", "user": {"token": token}}],
     }
 
 
