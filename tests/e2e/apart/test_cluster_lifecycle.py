@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from ipaddress import ip_interface, ip_network
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 NAME = "draftmill-life"
 BRIDGE = "lifebridge"
-NETWORK = Network(pods="10.251.128.0/20", services="10.251.0.0/20", host="10.251.255.252/30", bridge=BRIDGE)
+LINK = "10.251.255.252/30"
+NETWORK = Network(pods="10.251.128.0/20", services="10.251.0.0/20", host=LINK, bridge=BRIDGE)
 KERNEL_SETTINGS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -57,15 +59,30 @@ class Traces:
         return {field.name: getattr(self, field.name) - getattr(before, field.name) for field in fields(self)}
 
 
+def of_other_clusters() -> set[str]:
+    """Links of clusters that other tests have on this machine at the same time."""
+    links = [line.split() for line in output("ip", "-brief", "-4", "address").splitlines()]
+    found = {name.partition("@")[0]: addresses for name, _, *addresses in links if name.startswith("draft")}
+    own = ip_network(LINK)
+    return {
+        name
+        for name, addresses in found.items()
+        if addresses and not any(ip_interface(address).ip in own for address in addresses)
+    }
+
+
 def look() -> Traces:
+    others = of_other_clusters()
     settings = {f"{name}={Path('/proc/sys', name).read_text().strip()}" for name in KERNEL_SETTINGS}
     mounts = {line for line in Path("/proc/mounts").read_text().splitlines() if NAME in line}
     cgroups = {str(path) for path in Path("/sys/fs/cgroup").glob(f"**/*{NAME}*")}
     rules = {line for line in output("iptables-save").splitlines() if line.startswith("-")}
     namespaces = Path("/run/netns")
     return Traces(
-        links=frozenset(path.name for path in Path("/sys/class/net").iterdir()),
-        routes=frozenset(output("ip", "route").splitlines()),
+        links=frozenset(path.name for path in Path("/sys/class/net").iterdir()) - others,
+        routes=frozenset(
+            line for line in output("ip", "route").splitlines() if others.isdisjoint(line.split())
+        ),
         mounts=frozenset(mounts),
         cgroups=frozenset(cgroups),
         firewall=frozenset(rules),
