@@ -105,7 +105,7 @@ STEPS = st.lists(st.sampled_from([LONG, SHORT, "end of a long one", "end of a sh
 
 
 @given(st.integers(1, 4), st.integers(0, 3), STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_caps_are_never_passed_and_no_place_stays_empty_for_which_one_waits(
     long: int, beyond: int, steps: list[Size | str]
 ) -> None:

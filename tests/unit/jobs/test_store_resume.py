@@ -81,7 +81,7 @@ def test_closing_keeps_the_open_shard_open_for_the_next_start(tmp_path: Path) ->
     _assert_whole(tmp_path, ROWS)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_a_kill_at_any_instant_loses_nothing_that_was_durable(data: st.DataObject) -> None:
     folder = Path(tempfile.mkdtemp())

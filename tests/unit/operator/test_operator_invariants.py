@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from draftmill_api.v1alpha1.status import Phase
@@ -18,7 +18,7 @@ histories = st.lists(st.tuples(st.sampled_from(ALL), st.integers(0, 255)), min_s
 
 
 @given(st.sampled_from(RUNS), st.integers(0, LONGEST_HEAD_START), histories)
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, derandomize=True)
 def test_a_run_keeps_what_was_promised_and_comes_to_its_end(
     spec: dict[str, Any], head_start: int, history: list[Happening]
 ) -> None:
