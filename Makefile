@@ -50,7 +50,7 @@ test-life: venv ## Long ways: a run that lives through everything, the demo twic
 	@$(BIN)/pytest -m life tests/chaos
 
 test-chaos: venv ## The killing tests, five times over (needs root)
-	@$(BIN)/pytest -m chaos --numprocesses 2 --dist loadscope tests/chaos
+	@$(BIN)/pytest -m chaos tests/chaos
 
 lint: venv ## Style, types, import rules, generated files
 	@$(BIN)/ruff check .

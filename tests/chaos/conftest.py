@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-from tests.e2e.conftest import (
-    bed,
-    pytest_collection_finish,
-    pytest_sessionstart,
-    pytest_xdist_make_scheduler,
-    shared_cluster,
-)
+from tests.e2e.conftest import bed, pytest_collection_finish, shared_cluster
 
-__all__ = [
-    "bed",
-    "pytest_collection_finish",
-    "pytest_sessionstart",
-    "pytest_xdist_make_scheduler",
-    "shared_cluster",
-]
+__all__ = ["bed", "pytest_collection_finish", "shared_cluster"]

@@ -7,6 +7,7 @@ in `apart/`, and may run at the same time.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,7 +38,7 @@ class ByNode(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types f
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "node" if file.startswith(("tests/e2e/", "tests/chaos/")) and "/apart/" not in file else file
+        return "node" if file.startswith("tests/e2e/") and "/apart/" not in file else file
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -82,11 +83,19 @@ def wait_for_turn(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session", name="cluster")
-def shared_cluster() -> Iterator[Cluster]:
-    """A new cluster with one real node, for the whole session."""
+def shared_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """A new cluster with one real node, for the whole session; its logs are kept if a test has failed."""
     cluster.down(NAME, purge=True)
     try:
-        yield cluster.up(NAME)
+        started = cluster.up(NAME)
+        yield started
+        if request.session.testsfailed:
+            kept = tmp_path_factory.mktemp("cluster")
+            shutil.copytree(started.state / "logs", kept / "logs", symlinks=True)
+            shutil.copy(started.audit_log, kept)
+            print(f"logs of the node: {kept}")
     finally:
         cluster.down(NAME, purge=True)
 

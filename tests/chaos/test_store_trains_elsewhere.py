@@ -79,7 +79,7 @@ def _rows(folder: Path) -> list[StoreRow]:
 
 def _train(target: Path, data: Path, drafter: Path) -> str:
     command = [
-        *(_python(), Path(__file__).parents[2] / "support" / "speculators_on_cpu.py"),
+        *(_python(), Path(__file__).parents[1] / "support" / "speculators_on_cpu.py"),
         *("--speculator-type", "eagle3", "--verifier-name-or-path", target),
         *("--data-path", data, "--hidden-states-path", data / "hidden_states", "--on-missing", "raise"),
         *("--draft-vocab-size", "256", "--target-layer-ids", *map(str, LAYER_IDS[:-1]), "--ttt-steps", "3"),
