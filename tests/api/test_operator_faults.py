@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,31 @@ def test_watches_that_break_are_taken_up_again(faulty: FaultyBed) -> None:
     faulty.api.break_watches()
     run.end_pod(plan, message=plan_message(100))
     run.pod("server", within=30)
+
+
+def test_what_is_deleted_before_the_watches_begin_is_made_again(faulty: FaultyBed) -> None:
+    run = faulty.create("gap")
+    first = run.pod("plan")
+    faulty.operator.stop()
+    lists: list[str] = []
+
+    def deletes_the_job_before_it_is_listed_again(method: str, path: str) -> None:
+        if method == "GET" and path.endswith("/jobs"):
+            lists.append(path)
+            if len(lists) == 2:  # the first fills the cache, the second begins the watch
+                faulty.kube.batch.delete_namespaced_job(
+                    first.metadata.labels["job-name"], faulty.kube.namespace, propagation_policy="Background"
+                )
+
+    faulty.api.fault = deletes_the_job_before_it_is_listed_again
+    faulty.operator.start()
+
+    def another() -> Any:
+        pods = faulty.kube.pods("gap", "plan")
+        return next((pod for pod in pods if pod.metadata.uid != first.metadata.uid), None)
+
+    again = until(another, 30, "another plan")
+    assert again.metadata.labels["job-name"] == first.metadata.labels["job-name"]
 
 
 def test_a_watch_that_falls_silent_ends_liveness_until_it_delivers_again(faulty: FaultyBed) -> None:

@@ -11,7 +11,12 @@ from tests.unit.operator.world.histories import play, seeded
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 HISTORIES = 1500
 LENGTH = 100
-RARE = {(Phase.PAUSED, Phase.FINISHING), (Phase.FINISHING, Phase.STARTING)}
+RARE = {
+    (None, Phase.STARTING),
+    (Phase.PENDING, Phase.STARTING),
+    (Phase.PAUSED, Phase.FINISHING),
+    (Phase.FINISHING, Phase.STARTING),
+}
 """Changes that show in one of some thousand histories."""
 
 

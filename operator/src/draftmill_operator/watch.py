@@ -31,10 +31,14 @@ class Intake:
     def __init__(self, store: Store, changed: Callable[[RunKey], None]) -> None:
         self._store = store
         self._changed = changed
+        self.listed = asyncio.Event()
+        """Set when a watch has begun with a list, which says nothing of what is gone."""
 
     def take(self, kind: Kind, event_type: str | None, raw: Object) -> None:
         """One object as a watch delivers it; None is kopf's word for a listed one."""
         WATCH_EVENTS.labels(kind=kind.value).inc()
+        if event_type is None:
+            self.listed.set()
         take = self._store.remove if event_type == "DELETED" else self._store.put
         is_news = take(kind, raw)
         key, waiting = self._store.concerned(kind, raw)
