@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import uuid
@@ -240,7 +241,7 @@ async def test_a_change_that_no_watch_brings_is_missed_and_a_deletion_healed(own
 
     client = KubeClient(from_kubeconfig(own_bed.operator.kubeconfig), TokenBucket(50, 100, lambda: 0.0))
     namespaces = (own_bed.kube.namespace,)
-    freshness = Freshness(client, store, namespaces, changed, clock=lambda: now)
+    freshness = Freshness(client, store, namespaces, changed, listed=asyncio.Event(), clock=lambda: now)
     try:
         await freshness.compare(Kind.SYNTH_RUN)
         now = 89.0

@@ -3,7 +3,8 @@
 A watch that is silently dead looks like a quiet cluster. So the operator lists the metadata of everything
 that it watches, once a minute, from the API server's own cache. A change that the watch has not brought by
 the next look is missing; an object that is gone is forgotten, which also heals a deletion that fell into
-the gap between two watches.
+the gap between two watches. Such a gap lies before each list that a watch begins with, and between the first
+filling of the cache and the watches: after a list it looks at once, for a Job that is gone may be waited for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 PERIOD: Final = 60.0
 SUSPICIOUS_PERIOD: Final = 15.0
+SETTLING: Final = 2.0
+"""Seconds in which a watch that has begun, or that brings a deletion late, tells what it has to tell."""
 STALE_AFTER: Final = 90.0
 """Seconds for which a change may be missing before the process is taken for blind."""
 
@@ -43,12 +46,15 @@ class Freshness:
         store: Store,
         namespaces: tuple[str | None, ...],
         changed: Callable[[RunKey], None],
+        *,
+        listed: asyncio.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._store = store
         self._namespaces = namespaces
         self._changed = changed
+        self._listed = listed
         self._clock = clock
         self._missing_since: dict[Kind, float] = {}
         self._suspects: dict[Kind, set[str]] = {}
@@ -61,12 +67,25 @@ class Freshness:
     async def watch(self) -> None:
         """Compare for ever."""
         while True:
-            await asyncio.sleep(SUSPICIOUS_PERIOD if self._missing_since else PERIOD)
+            await self._rest()
             for kind in Kind:
                 try:
                     await self.compare(kind)
                 except (ApiError, aiohttp.ClientError, TimeoutError) as error:
                     log.warning("cannot compare %s with the API server: %s", kind, error)
+
+    async def _rest(self) -> None:
+        """Until the next look: soon where something may be gone, or after a watch has begun with a list."""
+        if any(self._suspects.values()):
+            await asyncio.sleep(SETTLING)
+            return
+        try:
+            async with asyncio.timeout(SUSPICIOUS_PERIOD if self._missing_since else PERIOD):
+                await self._listed.wait()
+        except TimeoutError:
+            return
+        self._listed.clear()
+        await asyncio.sleep(SETTLING)
 
     async def compare(self, kind: Kind) -> None:
         """One comparison of one kind."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from draftmill_operator.absences import Absences
 from draftmill_operator.freshness import Freshness
 from draftmill_operator.http import LONGEST_PASS, serve
 from draftmill_operator.kube.client import KubeClient
@@ -57,8 +56,9 @@ class Operator:
         self._queue = WorkQueue()
         self._poller = ProgressPoller(self._store, self._queue.add)
         self._intake = Intake(self._store, self._queue.add)
-        self._absences = Absences(self._client, self._store, self._intake, self._namespaces)
-        self._freshness = Freshness(self._client, self._store, self._namespaces, self._queue.add)
+        self._freshness = Freshness(
+            self._client, self._store, self._namespaces, self._queue.add, listed=self._intake.listed
+        )
         self._lease = Lease(self._client, place.namespace, settings.lease_name, place.identity)
         self._reconciler = Reconciler(
             settings,
@@ -99,7 +99,6 @@ class Operator:
                 group.create_task(self._queue.work(self._reconciler.reconcile), name=f"worker {number}")
             group.create_task(self._poller.poll(), name="progress")
             group.create_task(self._freshness.watch(), name="freshness")
-            group.create_task(self._absences.watch(), name="absences")
             # kopf cancels, when it ends, every task that was begun after it: it comes last.
             await asyncio.sleep(0)
             group.create_task(
