@@ -49,26 +49,29 @@ _GENERATION: Final[Manifest] = {
     "workers": 2,
     "pod": {"priorityClassName": "low"},
 }
+_OF_ALL_KINDS: Final[Manifest] = {
+    "output": {"path": "elsewhere"},
+    "suspend": True,
+    "activeDeadline": "1h",
+    "pendingDeadline": "1h",
+    "backoffLimit": 1,
+    "ttlAfterFinished": "24h",
+    "restart": "2",
+    "resumeToken": "2",
+}
 _OTHERS: Final = (
     Case("model", {"model": {"name": "other"}}),
     Case("model", {"model": {"trustRemoteCode": True}}, "trust in the model's code"),
     Case("storage", {"storage": {"data": {"persistentVolumeClaim": {"claimName": "other"}}}}),
-    Case("output", {"output": {"path": "elsewhere"}}),
     Case("sampling", {"sampling": {"temperature": "0.5"}}),
     Case("sampling", {"sampling": {"seed": 1}}, "a seed that was not given"),
-    Case("suspend", {"suspend": True}),
-    Case("activeDeadline", {"activeDeadline": "1h"}),
-    Case("pendingDeadline", {"pendingDeadline": "1h"}),
-    Case("backoffLimit", {"backoffLimit": 1}),
-    Case("ttlAfterFinished", {"ttlAfterFinished": "24h"}),
-    Case("restart", {"restart": "2"}),
-    Case("resumeToken", {"resumeToken": "2"}),
     Case("datasets", {"datasets": [{"name": "B2", "source": {"file": {"path": "b2.jsonl"}}}]}),
 )
 SYNTH_CHANGES: Final[tuple[Case, ...]] = (
     *(Case(f"server.{name}", {"server": {name: value}}) for name, value in _SERVER.items()),
     *(Case(f"generation.{name}", {"generation": {name: value}}) for name, value in _GENERATION.items()),
     *_OTHERS,
+    *(Case(name, {name: value}) for name, value in _OF_ALL_KINDS.items()),
 )
 GIVEN: Final[Manifest] = {
     "server": None,
@@ -102,14 +105,7 @@ EXTRACT_CHANGES: Final[Manifest] = {
     "retries": 9,
     "verify": {"teacherArgmaxSample": 2},
     "extraction": {"pod": {"priorityClassName": "low"}},
-    "output": {"path": "elsewhere"},
-    "suspend": True,
-    "activeDeadline": "1h",
-    "pendingDeadline": "1h",
-    "backoffLimit": 1,
-    "ttlAfterFinished": "24h",
-    "restart": "2",
-    "resumeToken": "2",
+    **_OF_ALL_KINDS,
     "server.image": "vllm/vllm-openai:v0.34.0",
     "server.gpus": 4,
     "server.gpuProducts": ["NVIDIA-B200"],
@@ -153,13 +149,6 @@ TRAIN_CHANGES: Final[Manifest] = {
     "checkpoint": {"everySteps": 9},
     "heldOutPercent": 9,
     "export": {"layerIds": {"sglang": [1, 14, 26]}},
-    "output": {"path": "elsewhere"},
-    "suspend": True,
-    "activeDeadline": "1h",
-    "pendingDeadline": "1h",
-    "backoffLimit": 1,
-    "ttlAfterFinished": "24h",
-    "restart": "2",
-    "resumeToken": "2",
+    **_OF_ALL_KINDS,
 }
 """A change of each entry."""
