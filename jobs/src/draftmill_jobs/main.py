@@ -22,6 +22,7 @@ from draftmill_jobs.errors import JobError, JobRefusedError
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
 from draftmill_jobs.shared.config import Config, ConfigFile, LoadedConfig, read
+from draftmill_jobs.shared.signals import end_on_sigterm
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +221,7 @@ def _served(look: Callable[[Config], T], loaded: LoadedConfig[Config], options: 
 
 def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs") -> int:
     """The program, under the name by which it was called. Returns its exit code."""
+    end_on_sigterm()
     chosen = _parser(program).parse_args(arguments)
     set_up_logging()
     if chosen.step == _INSTALL:

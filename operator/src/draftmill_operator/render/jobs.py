@@ -119,6 +119,7 @@ def _pod_template(
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            "shareProcessNamespace": True,  # a first process of its namespace would ignore SIGTERM
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": (
                 work.grace_seconds if request.role is Role.WORKER else _STEP_GRACE_SECONDS

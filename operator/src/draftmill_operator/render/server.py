@@ -101,6 +101,7 @@ def server_template(
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            "shareProcessNamespace": True,  # a first process of its namespace would ignore SIGTERM
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "containers": [
                 server_container(server, engines.command(model, model_path(model), server))

@@ -1,0 +1,47 @@
+"""A step that is told to stop does so at once, also as the first process of its container."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from draftmill_api.exitcode import ExitCode
+from draftmill_jobs.main import Step
+from tests.support.waiting import until
+
+
+@pytest.mark.parametrize("step", list(Step))
+def test_sigterm_ends_a_step_that_has_nothing_to_save(step: Step, tmp_path: Path) -> None:
+    config = tmp_path / "job.yaml"
+    os.mkfifo(config)
+    program = [sys.executable, "-P", "-m", "draftmill_jobs", step, "--config", str(config)]
+    container = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", *program], stderr=subprocess.PIPE, text=True
+    )
+    with container:
+        try:
+            held = until(lambda: _open_for(config), 30, "the step reads its config")
+            os.kill(_child(container.pid), signal.SIGTERM)
+            _, said = container.communicate(timeout=10)
+        finally:
+            container.kill()
+    os.close(held)
+    assert container.returncode == ExitCode.INTERRUPTED
+    assert said == "stopped by SIGTERM\n"
+
+
+def _open_for(pipe: Path) -> int | None:
+    """The pipe, once somebody reads it."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
+def _child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
