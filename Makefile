@@ -70,8 +70,8 @@ bench-train: venv ## Speed of training beside SpecForge, speculators and a plain
 bench-cluster: venv ## Seconds until a control plane, and a cluster that runs already, can be used
 	@PYTHONPATH=dev $(BIN)/python benchmarks/cluster.py
 
-bench-extract: venv ## The store of hidden states beside the disk and the memory under it
-	@$(BIN)/python benchmarks/extract_store.py
+bench-extract: venv ## The store of hidden states beside the disk and the memory under it, extraction beside prefill
+	@$(BIN)/python benchmarks/extract_store.py; store=$$?; $(BIN)/python benchmarks/extract_run.py && exit $$store
 
 ##@ Make
 .PHONY: generate requirements images venv clean help

@@ -253,17 +253,18 @@ def main() -> int:
         for bench in BENCHES:
             if chosen.only in (None, bench.__name__):
                 results.append(bench(Path(temporary), chosen.scale))
-                _print(results[-1], header=len(results) == 1)
+                show(results[-1], header=len(results) == 1)
     if chosen.json:
         chosen.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
     return 0 if all(result.met for result in results) else 1
 
 
-def _print(result: Result, *, header: bool) -> None:
+def show(result: Result, *, header: bool) -> None:
+    """Prints a line of the table."""
     if header:
-        print(f"{'what':<10}{'measured':<60}{'must':<14}met")
+        print(f"{'what':<10}{'measured':<76}{'must':<14}met")
     print(
-        f"{result.what:<10}{result.measured:<60}{result.must:<14}{'yes' if result.met else 'NO'}", flush=True
+        f"{result.what:<10}{result.measured:<76}{result.must:<14}{'yes' if result.met else 'NO'}", flush=True
     )
 
 

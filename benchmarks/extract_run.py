@@ -1,0 +1,190 @@
+"""A whole extraction on CPUs beside the prefill of its own server: `make bench-extract`.
+
+run: `draftmill extract` from its start to the sealed store, preflight and all checks included, against a
+plain client that has the same server prefill the same rows and looks at nothing that comes back. Pair by
+pair, one after the other, and the median of the pairs counts.
+extractor: its peak of memory, of few and of many rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "dev")]
+
+import aiohttp  # noqa: E402
+from benchmarks.extract_store import Result, show  # noqa: E402
+
+from draftmill_dev import model  # noqa: E402
+from tests.support.extract_job import ExtractJob, make_record  # noqa: E402
+from tests.support.headed_model import make_headed_model  # noqa: E402
+from tests.support.hidden_states_server import HiddenStatesServer, by_server, serving  # noqa: E402
+from tests.support.states_program import free_port  # noqa: E402
+
+PAIRS = 3
+ROWS, SHORTEST, LONGEST = 240, 50, 550  # tokens
+VOCABULARY = range(100, 49_000)
+LAYER_IDS = [2, 15, 27, 30]
+TOKEN_BYTES = len(LAYER_IDS) * 576 * 4
+AT_ONCE = 64  # requests, as many as the server batches
+IN_FLIGHT = AT_ONCE * LONGEST  # tokens
+FEW, MANY = 2_000, 20_000
+LIMIT = 500e6  # bytes
+
+
+class Spent(NamedTuple):
+    """What a process took."""
+
+    seconds: float
+    peak: int
+
+
+def run(folder: Path, scale: float) -> Result:
+    """Tokens per second of the extractor and of the server when nobody looks at what it writes."""
+    target = model.build() / model.NAME
+    rng = random.Random(0)
+    rows = [
+        rng.choices(VOCABULARY, k=rng.randint(SHORTEST, LONGEST)) for _ in range(max(8, round(ROWS * scale)))
+    ]
+    tokens = sum(map(len, rows))
+    pairs: list[tuple[float, float]] = []
+    peaks = []
+    with serving(target, folder, dtype="float32", layer_ids=LAYER_IDS) as server:
+        asyncio.run(_prefill(server, rows[:AT_ONCE]))  # what is loaded or grown with the first requests
+        for pair in range(PAIRS):
+            began = time.perf_counter()
+            asyncio.run(_prefill(server, rows))
+            plain = time.perf_counter() - began
+            _empty(server.staging)
+            spent = _extract(_job(folder / f"job-{pair}", target, server, rows))
+            shutil.rmtree(folder / f"job-{pair}")
+            pairs.append((tokens / spent.seconds, tokens / plain))
+            peaks.append(spent.peak)
+    ours, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(ours / plain for ours, plain in pairs)
+    rates = f"{ours:,.0f} of {plain:,.0f} tokens/s"
+    return Result(
+        "run",
+        f"{ratio:.2f} of its server's prefill: {rates}, in {max(peaks) / 1e6:.0f} MB",
+        ">= 0.9",
+        met=ratio >= 0.9 and max(peaks) < LIMIT + IN_FLIGHT * TOKEN_BYTES,
+    )
+
+
+def extractor(folder: Path, scale: float) -> Result:
+    """Peak of memory, with a stand-in for a server."""
+    target = make_headed_model(folder / "model")
+    peaks = []
+    for count in (round(FEW * scale), round(MANY * scale)):
+        place = folder / str(count)
+        port, staging = free_port(), place / "staging"
+        job = ExtractJob(place / "job", target).add_many(count, longest=16)
+        job.fields |= {
+            "backend": "VLLM",
+            "staging": str(staging),
+            "endpoints": [{"name": "s0", "url": f"http://127.0.0.1:{port}", "engine": "VLLM"}],
+        }
+        options = {"model": target, "staging": staging, "port": port, "asked": place / "asked"}
+        command = [sys.executable, "-m", "tests.support.states_program"]
+        server = subprocess.Popen(
+            [*command, *(f"--{name}={value}" for name, value in options.items())], cwd=REPOSITORY
+        )
+        try:
+            peaks.append((count, _extract(job).peak))
+        finally:
+            server.kill()
+            server.wait()
+    return Result(
+        "extractor",
+        ", ".join(f"{peak / 1e6:.0f} MB for {count:,} rows" for count, peak in peaks),
+        "< 500 MB",
+        met=all(peak < LIMIT for _, peak in peaks),
+    )
+
+
+BENCHES: tuple[Callable[[Path, float], Result], ...] = (run, extractor)
+
+
+async def _prefill(server: HiddenStatesServer, rows: Sequence[list[int]]) -> None:
+    """The rival: as many requests at once as the server batches, and nothing else."""
+    at_once = asyncio.Semaphore(AT_ONCE)
+    connector, timeout = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+
+        async def ask(ids: list[int]) -> None:
+            body = {"model": model.NAME, "prompt": ids, "max_tokens": 1, "temperature": 0.0}
+            async with at_once, session.post(f"{server.url}/v1/completions", json=body) as answer:
+                answer.raise_for_status()
+                await answer.read()
+
+        await asyncio.gather(*map(ask, sorted(rows, key=len, reverse=True)))
+
+
+def _job(place: Path, target: Path, server: HiddenStatesServer, rows: Sequence[list[int]]) -> ExtractJob:
+    job = ExtractJob(place, target)
+    job.records += [
+        make_record(number, ids[:20], ids[20:], fingerprint=job.fingerprint)
+        for number, ids in enumerate(rows)
+    ]
+    job.fields |= {
+        "model": {"name": model.NAME, "path": str(target)},
+        "layers": {"default": True},
+        **by_server(server, dtype="Float32", inFlightTokens=IN_FLIGHT),
+    }
+    return job
+
+
+def _extract(job: ExtractJob) -> Spent:
+    """Runs the extractor as a program."""
+    command = [sys.executable, "-P", "-m", "draftmill_jobs", "extract", "--config", str(job.write())]
+    with (job.folder / "log").open("w") as log:
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"draftmill extract failed:\n{(job.folder / 'log').read_text()[-4000:]}")
+    return Spent(seconds, used.ru_maxrss * 1024)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def main() -> int:
+    """Measures and prints a table; 1 when a figure is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the work to do")
+    parser.add_argument("--only", choices=[bench.__name__ for bench in BENCHES], help="one line of the table")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    chosen = parser.parse_args()
+    results: list[Result] = []
+    for bench in BENCHES:
+        if chosen.only in (None, bench.__name__):
+            with tempfile.TemporaryDirectory() as temporary:
+                results.append(bench(Path(temporary), chosen.scale))
+            show(results[-1], header=len(results) == 1)
+    if chosen.json:
+        chosen.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
+    return 0 if all(result.met for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
