@@ -137,6 +137,38 @@ def waiting_workers(run: Player) -> list[Any]:
     return [pod for pod in run.kube.pods(run.run, "worker") if pod.status.phase == "Pending"]
 
 
+def test_a_store_that_is_larger_than_its_claim_is_refused_though_the_file_system_has_room(bed: Bed) -> None:
+    claim(bed, "small", "1Gi")
+    complete(bed, "small-sr")
+    storage = {name: {"persistentVolumeClaim": {"claimName": name}} for name in ("models", "data")}
+    storage["data"]["persistentVolumeClaim"]["claimName"] = "small"
+    run = create(bed, "small-er", "small-sr", storage=storage)
+    run.end("plan", message=extract_plan_message(1000))
+    status = run.kube.wait("small-er", lambda s: s.get("phase") == "Failed", within=60)
+    assert status["reason"] == "InsufficientStorage"
+    assert "the store needs 4.61 GB (4.61 GB for states, 5 MB for" in status["message"]
+    assert "claim small has 1.07 GB" in status["message"]
+
+
+def claim(bed: Bed, name: str, size: str) -> None:
+    """A claim that is bound to a volume of its own."""
+    core, namespace = bed.kube.core, bed.kube.namespace
+    volume = f"{namespace}-{name}"
+    common = {"accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    ours = {"capacity": {"storage": size}, "hostPath": {"path": f"/srv/{volume}"}}
+    wanted = {"resources": {"requests": {"storage": size}}, "volumeName": volume}
+    core.create_persistent_volume({"metadata": {"name": volume}, "spec": common | ours})
+    core.create_namespaced_persistent_volume_claim(
+        namespace, {"metadata": {"name": name}, "spec": common | wanted}
+    )
+
+    def is_bound() -> bool:
+        found = core.read_namespaced_persistent_volume_claim(name, namespace)
+        return bool(found.status.phase == "Bound")
+
+    until(is_bound, 60, f"claim {name} is bound")
+
+
 def test_a_failed_input_is_waited_for(bed: Bed) -> None:
     earlier = bed.create("failed-sr")
     earlier.end("plan", 2, refusal_message("ModelNotFound", "no such model"))

@@ -181,7 +181,13 @@ class Reconciler:
         upstream = kind.upstream(run)
         if upstream is not None:
             seen = replace(seen, upstream=observe_upstream(upstream, self._store))
+        if run.status.plan is None and seen.plan is not None and seen.plan.message is not None:
+            seen = replace(seen, data_capacity=await self._data_capacity(kind, run))
         return seen, look_again
+
+    async def _data_capacity(self, kind: AnyKind, run: AnyRun) -> int | None:
+        claim = kind.storage(run).data.persistent_volume_claim
+        return await self._kube.capacity(run.key.namespace, claim.claim_name) if claim is not None else None
 
     async def _apply(
         self, situation: Situation, decision: Decision, defaults: FrozenDefaults

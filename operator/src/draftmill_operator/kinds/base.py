@@ -201,6 +201,11 @@ class RunKind(ABC, Generic[SpecT, StatusT]):
     def plan(self, run: Run[SpecT, StatusT], message: TerminationMessage) -> ApiModel | None:
         """The plan in a plan's last words; None if there is none of this kind."""
 
+    def lacks_room(self, run: Run[SpecT, StatusT], message: TerminationMessage, capacity: int) -> str:
+        """Why what a plan announces does not fit on a data claim of so many bytes; empty if it does."""
+        del run, message, capacity
+        return ""
+
     @abstractmethod
     def summary(self, status: StatusT) -> str:
         """The recorded plan in a few words, for the condition Planned."""

@@ -119,6 +119,18 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
         del run
         return message.extract_plan
 
+    def lacks_room(self, run: ThisRun, message: TerminationMessage, capacity: int) -> str:
+        """A store that is larger than its claim, whatever the file system below that has."""
+        plan, claim = message.extract_plan, self.storage(run).data.persistent_volume_claim
+        if plan is None or claim is None or (needed := plan.state_bytes + plan.other_bytes) <= capacity:
+            return ""
+        states, others = size_for_people(plan.state_bytes), size_for_people(plan.other_bytes)
+        return (
+            f"the store needs {size_for_people(needed)} ({states} for states, {others} for ids, masks and "
+            f"index), and claim {claim.claim_name} has {size_for_people(capacity)}; enlarge the claim, or "
+            "lower maxRows or maxRowTokens"
+        )
+
     def summary(self, status: ExtractRunStatus) -> str:
         """Rows, tokens, and what takes how much of the volume."""
         plan = status.plan

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from draftmill_api import names as api_names
+from draftmill_api.base import bytes_of
 from draftmill_operator.kube.client import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Json, KubeClient
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.kube.resources import CLAIMS, EVENTS, NODES, RESOURCES
@@ -173,6 +174,12 @@ class Kube:
         """How a claim may be mounted; nothing while there is no such claim."""
         found = await self.client.get(CLAIMS, namespace, claim)
         return list((found or {}).get("spec", {}).get("accessModes") or [])
+
+    async def capacity(self, namespace: str, claim: str) -> int | None:
+        """Bytes that a claim has; None while it is not bound, or there is no such claim."""
+        found = await self.client.get(CLAIMS, namespace, claim)
+        said = ((found or {}).get("status", {}).get("capacity") or {}).get("storage")
+        return bytes_of(said) if said is not None else None
 
     async def warnings_about(self, namespace: str, uid: str) -> list[Json]:
         """Warning events about an object, oldest first."""

@@ -234,6 +234,8 @@ class Observed:
     progress: Mapping[int, Progress] = field(default_factory=dict)
     """Last answer of each worker's youngest pod, by the worker's index."""
     upstream: Upstream | None = None
+    data_capacity: int | None = None
+    """Bytes of the data volume's claim, where it has one that is bound; only while a plan is looked at."""
     known: Mapping[str, Progress] = field(default_factory=dict)
     """What each worker said last, in this attempt or an earlier one, by its share: `0/3`."""
 
