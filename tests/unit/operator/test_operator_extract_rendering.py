@@ -43,7 +43,7 @@ CPU_SERVER: dict[str, Any] = {
     "gpus": 0,
     "startupTimeout": "5m",
     "sharedMemory": "1Gi",
-    "extraArgs": ["--enforce-eager"],
+    "extraArgs": ["--max-num-seqs=32"],
     "pod": {
         "env": [{"name": "PYTHONPATH", "value": "/opt/more"}],
         "volumes": [{"name": "env", "persistentVolumeClaim": {"claimName": "server-env"}}],
@@ -146,6 +146,20 @@ def test_the_connector_is_found_before_what_the_run_has_on_its_module_path() -> 
     assert installer["args"] == ["install-connector", "--to", "/connector"]
     assert "restartPolicy" not in installer
     assert {"name": "PYTHONPATH", "value": "/connector:/opt/more"} in server["env"]
+
+
+def test_a_server_on_cpus_compiles_nothing_unless_the_run_says_so() -> None:
+    def server(given: dict[str, Any]) -> Any:
+        return pod_of(job(Role.WORKER, extract(server=given)))["initContainers"][-1]
+
+    def compiling(given: dict[str, Any]) -> Any:
+        return [item["value"] for item in server(given)["env"] if item["name"] == "TORCHDYNAMO_DISABLE"]
+
+    plain = {**CPU_SERVER, "extraArgs": ["--max-num-seqs=4"]}
+    own = {**CPU_SERVER, "pod": {"env": [{"name": "TORCHDYNAMO_DISABLE", "value": "0"}]}}
+    assert server(plain)["command"][-2:] == ["--enforce-eager", "--max-num-seqs=4"]
+    assert (compiling(plain), compiling(own), compiling(GPU_SERVER)) == (["1"], ["0"], [])
+    assert "--enforce-eager" not in server(GPU_SERVER)["command"]
 
 
 def test_a_worker_with_a_server_is_restarted_in_its_pod_and_no_policy_forbids_it() -> None:

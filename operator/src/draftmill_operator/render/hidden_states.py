@@ -30,7 +30,7 @@ def hidden_states_server(model: Model, server: Server, plan: ExtractPlan, in_fli
     states = vllm.HiddenStates(
         layer_ids=tuple(plan.layer_ids),
         folder=api_names.STAGING_MOUNT,
-        connector=vllm.CPU_CONNECTOR if on_cpu else vllm.STOCK_CONNECTOR,
+        on_cpu=on_cpu,
     )
     sized = server.model_copy(update={"context_length": plan.longest_row + 1})
     return Sidecar(
@@ -38,6 +38,7 @@ def hidden_states_server(model: Model, server: Server, plan: ExtractPlan, in_fli
         command=tuple(vllm.command(model, model_path(model), sized, states)),
         staging_bytes=staging_bytes(plan, in_flight_tokens),
         installs_connector=on_cpu,
+        env=vllm.UNCOMPILED if on_cpu else {},
     )
 
 

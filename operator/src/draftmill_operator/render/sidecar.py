@@ -69,9 +69,11 @@ def _server(sidecar: Sidecar, overrides: PodOverrides) -> Manifest:
     mounts = [*container["volumeMounts"], mount(STAGING, api_names.STAGING_MOUNT, read_only=False)]
     if sidecar.installs_connector:
         mounts.append(mount(CONNECTOR, CONNECTOR_MOUNT, read_only=True))
+    env = [*container["env"], *({"name": name, "value": value} for name, value in sidecar.env.items())]
     # Nothing is in flight any more when it is stopped: there is nothing to drain.
     kept = {key: value for key, value in container.items() if key != "lifecycle"}
-    container = override_container(kept | {"restartPolicy": "Always", "volumeMounts": mounts}, overrides)
+    ours = {"restartPolicy": "Always", "env": env, "volumeMounts": mounts}
+    container = override_container(kept | ours, overrides)
     return _with_connector(container) if sidecar.installs_connector else container
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,8 @@ class Sidecar:
     """Size that the folder is limited to."""
     installs_connector: bool
     """The server's image lacks the connector for its hardware: the job image brings it."""
+    env: Mapping[str, str]
+    """Of the server, under what its run and the chart set."""
 
 
 @dataclass(frozen=True)

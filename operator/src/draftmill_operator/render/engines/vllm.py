@@ -23,6 +23,8 @@ STOCK_CONNECTOR: Final = Connector("ExampleHiddenStatesConnector")
 """vLLM's own; it needs CUDA, for it pins memory."""
 CPU_CONNECTOR: Final = Connector("CpuHiddenStatesConnector", "draftmill_cpu_connector")
 """Brought by the job image (`install-connector`)."""
+UNCOMPILED: Final = {"TORCHDYNAMO_DISABLE": "1"}
+"""On CPU vLLM compiles even the counting of likelier tokens, by a C++ compiler that few images of it have."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class HiddenStates:
     layer_ids: tuple[int, ...]
     """In the "entering layer" convention, which is vLLM's too; the number of layers is the last state."""
     folder: str
-    connector: Connector
+    on_cpu: bool
+    """Nothing is compiled there, see `UNCOMPILED`: the model itself is not either."""
 
 
 def command(model: Model, model_path: str, server: Server, states: HiddenStates | None = None) -> list[str]:
@@ -65,13 +68,15 @@ def _hidden_states(states: HiddenStates) -> list[str]:
         "num_speculative_tokens": 1,
         "draft_model_config": {"hf_config": config},
     }
-    transfer: dict[str, Any] = {"kv_connector": states.connector.name}
-    if states.connector.module is not None:
-        transfer["kv_connector_module_path"] = states.connector.module
+    connector = CPU_CONNECTOR if states.on_cpu else STOCK_CONNECTOR
+    transfer: dict[str, Any] = {"kv_connector": connector.name}
+    if connector.module is not None:
+        transfer["kv_connector_module_path"] = connector.module
     transfer["kv_role"] = "kv_producer"
     transfer["kv_connector_extra_config"] = {"shared_storage_path": states.folder}
     return [
         "--no-enable-prefix-caching",
         *option("--speculative-config", json.dumps(drafting)),
         *option("--kv-transfer-config", json.dumps(transfer)),
+        *switch("--enforce-eager", on=states.on_cpu),
     ]
