@@ -37,7 +37,7 @@ from tests.support.hidden_states_server import HiddenStatesServer, by_server, se
 from tests.support.states_program import free_port  # noqa: E402
 
 PAIRS = 3
-ROWS, SHORTEST, LONGEST = 240, 50, 550  # tokens
+ROWS, PROMPT, SHORTEST, LONGEST = 600, 10, 30, 230  # lengths in tokens
 VOCABULARY = range(100, 49_000)
 LAYER_IDS = [2, 15, 27, 30]
 TOKEN_BYTES = len(LAYER_IDS) * 576 * 4
@@ -138,7 +138,7 @@ async def _prefill(server: HiddenStatesServer, rows: Sequence[list[int]]) -> Non
 def _job(place: Path, target: Path, server: HiddenStatesServer, rows: Sequence[list[int]]) -> ExtractJob:
     job = ExtractJob(place, target)
     job.records += [
-        make_record(number, ids[:20], ids[20:], fingerprint=job.fingerprint)
+        make_record(number, ids[:PROMPT], ids[PROMPT:], fingerprint=job.fingerprint)
         for number, ids in enumerate(rows)
     ]
     job.fields |= {

@@ -86,13 +86,27 @@ def test_the_embedding_of_a_padding_token_may_be_zero_but_not_all_embeddings() -
         _check(_spoilt((slice(None), 0), 0.0), [0, 3, 5, 8])
 
 
-def test_largest_magnitudes_are_those_of_a_plain_look() -> None:
-    values = _float32(3)
+@pytest.mark.parametrize("change", [lambda values: values, np.abs, lambda values: -np.abs(values)])
+def test_largest_magnitudes_are_those_of_a_plain_look(
+    change: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+) -> None:
+    values = change(_float32(3))
+    assert np.array_equal(largest_magnitudes(values).view(np.float32), np.abs(values).max(axis=-1))
 
     found = largest_magnitudes(bfloat16(values)).astype(np.uint32) << 16
 
     expected = (bfloat16(np.abs(values).max(axis=-1)).astype(np.uint32)) << 16
     assert np.array_equal(found.view(np.float32), expected.view(np.float32))
+
+
+def test_who_looks_along_sees_every_byte_once_and_in_order() -> None:
+    states = bfloat16(np.random.default_rng(0).standard_normal((3000, 4, 128), dtype=np.float32))
+    seen: list[bytes] = []
+
+    largest_magnitudes(states, lambda part: seen.append(bytes(part)))
+
+    assert len(seen) > 1
+    assert b"".join(seen) == states.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.shared.lock import FolderInUseError
 from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.store import Check, Store, StoreRow
-from draftmill_jobs.store.folder import index_part
+from draftmill_jobs.store.folder import index_part, shard_path
 from draftmill_jobs.store.lines import read_lines
+from draftmill_jobs.store.rows import encode_row
+from draftmill_jobs.store.shard import OpenShard
 from tests.support.states import RUN, binding, row, writer, written
 
 ROWS = [row(number) for number in range(14)]
@@ -88,16 +92,16 @@ def test_a_kill_at_any_instant_loses_nothing_that_was_durable(data: st.DataObjec
     try:
         durable = data.draw(st.integers(0, 9))
         _interrupted(folder, durable=durable, loose=data.draw(st.integers(1, 4)))
-        (journal,) = folder.glob("*.journal")
-        (partial,) = folder.glob("*.partial")
-        lines = journal.read_bytes().splitlines(keepends=True)
+        (blocks,) = folder.glob("*.partial")
+        journal = blocks.with_name(blocks.name.replace(".safetensors.partial", ".journal"))
+        lines = journal.read_bytes().splitlines(keepends=True) if journal.exists() else []
         blocks_end = _end_of_blocks(lines) if lines else 0
         # A line is written only when its block is durable: the file may be cut anywhere behind the last one.
         kept = data.draw(st.integers(0, len(lines)))
         torn = data.draw(st.integers(0, len(lines[kept]) - 1)) if kept < len(lines) else 0
         journal.write_bytes(b"".join(lines[:kept]) + (lines[kept][:torn] if kept < len(lines) else b""))
-        size = partial.stat().st_size
-        with partial.open("r+b") as file:
+        size = blocks.stat().st_size
+        with blocks.open("r+b") as file:
             file.truncate(data.draw(st.integers(min(blocks_end, size), size)))
 
         assert _append_missing(folder, ROWS) == kept
@@ -150,7 +154,7 @@ def test_a_kill_between_header_and_rename_leaves_an_open_shard(tmp_path: Path) -
 
 
 def test_an_open_shard_without_a_journal_has_no_rows(tmp_path: Path) -> None:
-    _interrupted(tmp_path, durable=0, loose=2)
+    _interrupted(tmp_path, durable=2, loose=0)
     next(tmp_path.glob("*.journal")).unlink()
 
     assert _append_missing(tmp_path, ROWS) == 0
@@ -158,12 +162,46 @@ def test_an_open_shard_without_a_journal_has_no_rows(tmp_path: Path) -> None:
     _assert_whole(tmp_path, ROWS)
 
 
+def test_a_full_shard_that_was_not_yet_sealed_is_sealed_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    with writer(tmp_path, shard_bytes=1 << 20) as store:
+        for each in ROWS[:4]:
+            store.append(each, _nothing)
+    following = OpenShard(shard_path(tmp_path, 0, 1), binding(), header=8192)
+    lines = [following.write(encode_row(each, binding())) for each in ROWS[4:7]]
+    following.sync()
+    following.journal(lines[:2])
+    following.close()
+
+    with writer(tmp_path, shard_bytes=1 << 20) as store:
+        assert [path.name for path in tmp_path.glob("*.safetensors")] == ["states-w0-0.safetensors"]
+        assert [store.holds(each.facts.key, each.token_ids) for each in ROWS[:7]] == [True] * 6 + [False]
+
+    assert _append_missing(tmp_path, ROWS) == 6
+    _assert_whole(tmp_path, ROWS)
+
+
+def test_rows_of_several_threads_are_each_there_once_in_shards_that_are_sealed_meanwhile(
+    tmp_path: Path,
+) -> None:
+    rows = [row(number) for number in range(200)]
+    durable: list[str] = []
+    with writer(tmp_path, group_seconds=0.01) as store, ThreadPoolExecutor(4) as threads:
+        tell = [partial(durable.append, each.facts.id) for each in rows]
+        for line in threads.map(store.append, rows, tell):
+            assert line.shard.startswith("states-w0-")
+        store.seal()
+
+    assert sorted(durable) == sorted(each.facts.id for each in rows)
+    assert len(list(tmp_path.glob("*.safetensors"))) > 10
+    _assert_whole(tmp_path, rows)
+
+
 def test_a_last_row_whose_block_is_not_what_the_journal_says_is_asked_for_again(tmp_path: Path) -> None:
     _interrupted(tmp_path, durable=6, loose=0)
-    (partial,) = tmp_path.glob("*.partial")
-    content = bytearray(partial.read_bytes())
+    (blocks,) = tmp_path.glob("*.partial")
+    content = bytearray(blocks.read_bytes())
     content[-100] ^= 1
-    partial.write_bytes(content)
+    blocks.write_bytes(content)
 
     assert _append_missing(tmp_path, ROWS) == 5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 
@@ -14,6 +15,16 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def begin_write_back(descriptor: int, start: int, end: int) -> None:
+    """Has the system begin to write a file's bytes `[start, end)`, and drop its copy of those it has written.
+
+    Only a hint: nothing is durable for it. Without it the disk idles until somebody waits for it, and the
+    files that are written push all others out of the memory.
+    """
+    if sys.platform == "linux" and end > start:
+        os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 def write_atomically(path: Path, content: bytes) -> None:

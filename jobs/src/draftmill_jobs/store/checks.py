@@ -7,7 +7,7 @@ the embeddings, and that of a padding token may be zero; all of them may not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 StateArray: TypeAlias = NDArray[np.uint16] | NDArray[np.float32]
 """States `[T, states, hidden]`: float32, or the bit patterns of bfloat16 as uint16."""
 
-_CHUNK_BYTES: Final = 512 << 10  # stays in a core's cache between the two looks at it
+_CHUNK_BYTES: Final = 512 << 10  # stays in a core's cache while it is looked at more than once
 
 
 class RowFault(StrEnum):
@@ -53,6 +53,7 @@ def check_row(
     returned_ids: NDArray[np.int32],
     layer_ids: Sequence[int],
     hidden_size: int,
+    seen: Callable[[memoryview], object] | None = None,
 ) -> None:
     """Refuses states that are short, for other tokens, not finite, or zero.
 
@@ -61,6 +62,7 @@ def check_row(
         token_ids: `[T]`, those that were asked for.
         returned_ids: `[T]`, those that the states are for, as the server says.
         layer_ids: Of the states, in "entering layer".
+        seen: Given the bytes of the states, part by part, while they are in a core's cache.
 
     Raises:
         RowRefusedError: They are not the states of these tokens.
@@ -84,7 +86,7 @@ def check_row(
             f"{differ.size} ids differ, the first at position {at}: {token_ids[at]} was asked for, "
             f"{returned_ids[at]} came back",
         )
-    largest = largest_magnitudes(states)
+    largest = largest_magnitudes(states, seen)
     _check_finite(largest, layer_ids)
     _check_nonzero(largest, layer_ids)
 
@@ -98,21 +100,31 @@ def check_finite(states: StateArray, layer_ids: Sequence[int]) -> None:
     _check_finite(largest_magnitudes(states), layer_ids)
 
 
-def largest_magnitudes(states: StateArray) -> NDArray[np.unsignedinteger]:
+def largest_magnitudes(
+    states: StateArray, seen: Callable[[memoryview], object] | None = None
+) -> NDArray[np.unsignedinteger]:
     """The bit pattern, without its sign, of the largest magnitude in each vector: `[T, states]`.
 
     Patterns of floats without a sign are in the order of their values, with infinity above all numbers and
-    NaN above infinity.
+    NaN above infinity. Read as unsigned, those with a sign are above those without one; read as signed, they
+    are below: so two maxima tell the largest of each, and nothing is copied.
+
+    Args:
+        states: `[T, states, hidden]`.
+        seen: Given the bytes of the states, part by part.
     """
     bits: NDArray[np.unsignedinteger] = states.view(np.uint16 if states.itemsize == 2 else np.uint32)
+    signed: NDArray[np.signedinteger] = states.view(np.int16 if states.itemsize == 2 else np.int32)
     no_sign = bits.dtype.type((1 << (8 * bits.itemsize - 1)) - 1)
-    step = max(1, _CHUNK_BYTES // max(1, bits[0].nbytes))
     largest = np.empty(bits.shape[:2], bits.dtype)
-    scratch = np.empty((min(step, len(bits)), *bits.shape[1:]), bits.dtype)
+    step = max(1, _CHUNK_BYTES // max(1, bits[0].nbytes))
     for start in range(0, len(bits), step):
-        chunk = bits[start : start + step]
-        masked = np.bitwise_and(chunk, no_sign, out=scratch[: len(chunk)])
-        np.max(masked, axis=-1, out=largest[start : start + step])
+        part = slice(start, start + step)
+        with_sign = np.bitwise_and(bits[part].max(axis=-1), no_sign)
+        without = np.maximum(signed[part].max(axis=-1), 0).view(bits.dtype)
+        np.maximum(with_sign, without, out=largest[part])
+        if seen is not None:
+            seen(np.ascontiguousarray(bits[part]).data.cast("B"))
     return largest
 
 

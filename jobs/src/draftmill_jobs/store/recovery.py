@@ -3,6 +3,7 @@
 died while                    left                                    made right by
 writing a block               bytes behind the last journalled row    cutting them off
 writing a journal line        a torn line                             cutting it off
+sealing, the next one open    two open shards                         sealing the older one
 sealing, before the rename    masks, perhaps a header                 cutting them off; it is open again
 sealing, after the rename     a journal beside a sealed shard         taking its rows into the index
 appending to the index        the same, some rows, a torn line        cutting it off; taking in the others

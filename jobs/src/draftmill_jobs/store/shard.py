@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftmill_api.store import JournalLine, StoreBinding, StoreLine
-from draftmill_jobs.shared.files import AppendOnlyFile, sync_folder
+from draftmill_jobs.shared.files import AppendOnlyFile, begin_write_back, sync_folder
 from draftmill_jobs.store.layout import StateLayout, shard_metadata
 from draftmill_jobs.store.lines import render_lines
 from draftmill_jobs.store.rows import EncodedRow
@@ -27,6 +27,8 @@ from draftmill_jobs.store.tensors import render_header
 
 PARTIAL: Final = ".partial"
 JOURNAL: Final = ".journal"
+WRITE_BACK_BYTES: Final = 8 << 20
+"""So many bytes at a time go to the disk while the next are copied."""
 
 
 def partial_of(shard: Path) -> Path:
@@ -65,11 +67,13 @@ class OpenShard:
         self._spans = [line.loss_spans for line in journalled]
         self._end = header + sum(self._layout.block(row.tokens).end for row in self._rows)
         self._mask_bytes = sum(row.tokens for row in self._rows)
+        self._written_back = self._synced = self._end
         self._descriptor = os.open(partial_of(path), os.O_RDWR | os.O_CREAT, 0o644)
         if not self._rows:
             os.ftruncate(self._descriptor, 0)
             _write_at(self._descriptor, 0, b" " * header)
-        self._journal = AppendOnlyFile(journal_of(path))
+        self._journal: AppendOnlyFile | None = None  # whoever writes rows does not wait for a new one's name
+        self._is_closed = False
 
     @property
     def rows(self) -> list[StoreLine]:
@@ -91,7 +95,7 @@ class OpenShard:
         Raises:
             OSError: The disk does not take it.
         """
-        _write_at(self._descriptor, self._end, *row.block)
+        self._copy(row.block)
         line = StoreLine(
             **dict(row.facts),
             tokens=row.tokens,
@@ -109,10 +113,15 @@ class OpenShard:
 
     def sync(self) -> None:
         """Makes the blocks that were written before the call durable."""
+        end = self._end
         os.fsync(self._descriptor)
+        begin_write_back(self._descriptor, self._synced, end)  # of which nothing is left but to drop it
+        self._synced = end
 
     def journal(self, lines: Sequence[JournalLine]) -> None:
         """Makes rows durable whose blocks are."""
+        if self._journal is None:
+            self._journal = AppendOnlyFile(journal_of(self.path))
         self._journal.append(render_lines(lines))
         self._journal.sync()
 
@@ -128,16 +137,25 @@ class OpenShard:
         sync_folder(self.path.parent)
         self.close()
 
-    def discard(self) -> None:
-        """Removes a shard that has no row."""
-        partial_of(self.path).unlink()
-        journal_of(self.path).unlink()
-        self.close()
-
     def close(self) -> None:
-        """Closes the files."""
-        os.close(self._descriptor)
-        self._journal.close()
+        """Closes the files, if they are open."""
+        if not self._is_closed:
+            self._is_closed = True
+            os.close(self._descriptor)
+            if self._journal is not None:
+                self._journal.close()
+
+    def _copy(self, block: Sequence[memoryview]) -> None:
+        """Hands a block to the system, which begins to write it to the disk meanwhile."""
+        place = self._end
+        for part in block:
+            for start in range(0, len(part), WRITE_BACK_BYTES):
+                piece = part[start : start + WRITE_BACK_BYTES]
+                _write_at(self._descriptor, place, piece)
+                place += len(piece)
+                if place - self._written_back >= WRITE_BACK_BYTES:
+                    begin_write_back(self._descriptor, self._written_back, place)
+                    self._written_back = place
 
 
 def loss_spans(mask: NDArray[np.uint8]) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """The writer of a worker's shards: rows in, durable in groups.
 
 Rows are checked and hashed in the caller's threads and written one after another; a thread of the writer
-makes what was written durable, while further rows are being written.
+makes what was written durable and seals full shards, while further rows are being written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -33,7 +34,7 @@ from draftmill_jobs.store.shard import OpenShard, partial_of
 
 T = TypeVar("T")
 
-GROUP_BYTES: Final = 64 << 20
+GROUP_BYTES: Final = 256 << 20
 GROUP_SECONDS: Final = 0.5
 
 
@@ -41,6 +42,14 @@ GROUP_SECONDS: Final = 0.5
 class _Pending:
     line: JournalLine
     durable: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows of one shard that become durable together."""
+
+    shard: OpenShard
+    rows: list[_Pending]
 
 
 class StoreWriter:
@@ -80,13 +89,15 @@ class StoreWriter:
         self._group_bytes, self._group_seconds = group_bytes, group_seconds
         opened = take_over(folder, binding, run=run, share=share)
         self._part_lock, self._shard, self._number = opened.lock, opened.part.open, opened.part.next_number
-        self._places = opened.places
+        self._places, self._index = opened.places, index_part(folder, share.index)
         self._appended = False
+        self._full: list[_Group] = []  # shards to be sealed, with their last rows
         self._pending: list[_Pending] = []
         self._pending_bytes, self._oldest = 0, 0.0
         self._failure: JobFailedError | None = None
         self._closing = False
-        self._committing = threading.Lock()  # taken before the other one
+        self._writing = threading.Lock()  # each of the two is taken before the third
+        self._committing = threading.Lock()
         self._state = threading.Condition()
         self._committer = threading.Thread(target=self._commit_groups, name="store-committer", daemon=True)
         self._committer.start()
@@ -125,16 +136,16 @@ class StoreWriter:
             ValueError: The store has the row already.
         """
         encoded = encode_row(row, self._binding)
-        size = self._layout.row_bytes(encoded.tokens)
-        while True:
+        with self._writing:
             with self._state:
                 self._raise_failure()
                 if self._places.find(row.facts.key):
                     raise ValueError(f"row {row.facts.dataset}/{row.facts.id} is in the store already")
-                shard = self._open_shard()
-                if not self._is_full_for(shard, size):
-                    return self._write(shard, encoded, durable)
-            self._rotate(shard)
+            shard = self._shard_for(encoded)
+            line = self._or_fail(lambda: shard.write(encoded))
+            with self._state:
+                self._note(line, encoded, durable)
+        return line.row
 
     def flush(self) -> None:
         """Makes every row durable that was appended before the call.
@@ -145,10 +156,17 @@ class StoreWriter:
         with self._committing:
             with self._state:
                 self._raise_failure()
-                pending, shard = self._take_pending(), self._shard
-            if pending and shard:
-                self._or_fail(lambda: _commit(shard, pending))
-        _tell(pending)
+                groups, seals = [*self._full], len(self._full)
+                if self._shard is not None:
+                    groups.append(_Group(self._shard, self._take_pending()))
+            for number, group in enumerate(groups):
+                if group.rows:
+                    self._or_fail(partial(_commit, group))
+                    _tell(group)
+                if number < seals:
+                    self._or_fail(partial(seal, group.shard, self._index))
+                    with self._state:
+                        self._full.remove(group)
 
     def seal(self) -> None:
         """Makes every row durable and seals the open shard: nothing is to come.
@@ -156,8 +174,9 @@ class StoreWriter:
         Raises:
             JobFailedError: The disk does not take it, or did not before.
         """
-        if self._shard is not None:
-            self._rotate(self._shard)
+        with self._writing:
+            self._retire()
+        self.flush()
 
     def close(self) -> None:
         """Makes every row durable and lets go of the store; an open shard stays open for the next start.
@@ -186,15 +205,19 @@ class StoreWriter:
             self._closing = True
             self._state.notify_all()
         self._committer.join()
-        if self._shard is not None:
-            self._shard.close()
+        for shard in (*(group.shard for group in self._full), self._shard):
+            if shard is not None:
+                shard.close()
         self._part_lock.release()
 
-    def _open_shard(self) -> OpenShard:
+    def _shard_for(self, row: EncodedRow) -> OpenShard:
+        """The open shard, another one if that has no room."""
         if not self._appended:
             self._appended = True
             for name in (MANIFEST_FILE, INDEX_FILE):  # they tell of a store that was complete
                 (self._folder / name).unlink(missing_ok=True)
+        if self._shard is not None and self._is_full_for(self._shard, self._layout.row_bytes(row.tokens)):
+            self._retire()
         if self._shard is None:
             path = shard_path(self._folder, self._worker, self._number)
             self._number += 1
@@ -204,26 +227,21 @@ class StoreWriter:
     def _is_full_for(self, shard: OpenShard, size: int) -> bool:
         return bool(shard.rows) and (shard.is_full() or shard.bytes + size > self._shard_bytes)
 
-    def _rotate(self, full: OpenShard) -> None:
-        with self._committing, self._state:
-            self._raise_failure()
-            if self._shard is not full:
-                return  # another thread was here before
-            pending = self._take_pending()
-            self._or_fail(lambda: _commit(full, pending))
-            self._or_fail(lambda: seal(full, index_part(self._folder, self._worker)))
-            self._shard = None
-        _tell(pending)
+    def _retire(self) -> None:
+        """Nothing more is written to the open shard; it is sealed with the next group."""
+        with self._state:
+            if self._shard is not None:
+                self._full.append(_Group(self._shard, self._take_pending()))
+                self._shard = None
+                self._state.notify_all()
 
-    def _write(self, shard: OpenShard, row: EncodedRow, durable: Callable[[], None]) -> StoreLine:
-        line = self._or_fail(lambda: shard.write(row))
+    def _note(self, line: JournalLine, row: EncodedRow, durable: Callable[[], None]) -> None:
         self._places.add(line.row)
         if not self._pending:
             self._oldest = time.monotonic()
         self._pending.append(_Pending(line, durable))
         self._pending_bytes += self._layout.row_bytes(row.tokens)
         self._state.notify_all()
-        return line.row
 
     def _take_pending(self) -> list[_Pending]:
         pending, self._pending, self._pending_bytes = self._pending, [], 0
@@ -232,7 +250,7 @@ class StoreWriter:
     def _commit_groups(self) -> None:
         while True:
             with self._state:
-                self._state.wait_for(lambda: bool(self._pending) or self._closing)
+                self._state.wait_for(lambda: bool(self._pending or self._full) or self._closing)
                 if self._closing:
                     return
                 left = self._oldest + self._group_seconds - time.monotonic()
@@ -243,7 +261,7 @@ class StoreWriter:
                 return  # whoever appends or flushes next is told
 
     def _has_enough(self) -> bool:
-        return self._closing or self._pending_bytes >= self._group_bytes
+        return self._closing or bool(self._full) or self._pending_bytes >= self._group_bytes
 
     def _or_fail(self, act: Callable[[], T]) -> T:
         try:
@@ -259,18 +277,20 @@ class StoreWriter:
 
     def _stored_ids(self, row: Place) -> NDArray[np.int32]:
         path = self._folder / row.shard
-        if not path.exists():
-            path = partial_of(path)
-        with path.open("rb") as file:
+        try:
+            file = partial_of(path).open("rb")
+        except FileNotFoundError:  # it is sealed
+            file = path.open("rb")
+        with file:
             place = row.offset + self._layout.block(row.tokens).token_ids
             return np.frombuffer(os.pread(file.fileno(), 4 * row.tokens, place), np.int32)
 
 
-def _commit(shard: OpenShard, pending: list[_Pending]) -> None:
-    shard.sync()
-    shard.journal([each.line for each in pending])
+def _commit(group: _Group) -> None:
+    group.shard.sync()
+    group.shard.journal([each.line for each in group.rows])
 
 
-def _tell(pending: list[_Pending]) -> None:
-    for each in pending:
+def _tell(group: _Group) -> None:
+    for each in group.rows:
         each.durable()
