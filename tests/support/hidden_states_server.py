@@ -65,11 +65,11 @@ def serving(
     }
     flags = ["--dtype", dtype, "--no-enable-prefix-caching", "--speculative-config", json.dumps(speculative)]
     command = [*environment.vllm_command(folder, name=model.NAME, port=port), *flags]
-    variables = {**os.environ, **environment.VARIABLES, "PYTHONPATH": str(place / "connector")}
+    ours = {"PYTHONPATH": str(place / "connector"), "TORCHDYNAMO_DISABLE": "1"}  # as the operator renders it
     with (place / "log").open("w") as log:
         process = subprocess.Popen(
             [*command, "--kv-transfer-config", json.dumps(transfer)],
-            env=variables,
+            env={**os.environ, **environment.VARIABLES, **ours},
             stdout=log,
             stderr=log,
             start_new_session=True,
