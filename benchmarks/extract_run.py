@@ -37,7 +37,7 @@ from tests.support.hidden_states_server import HiddenStatesServer, by_server, se
 from tests.support.states_program import free_port  # noqa: E402
 
 PAIRS = 3
-ROWS, PROMPT, SHORTEST, LONGEST = 600, 10, 30, 230  # lengths in tokens
+ROWS, PROMPT, SHORTEST, LONGEST = 500, 10, 30, 150  # lengths in tokens
 VOCABULARY = range(100, 49_000)
 LAYER_IDS = [2, 15, 27, 30]
 TOKEN_BYTES = len(LAYER_IDS) * 576 * 4
