@@ -30,8 +30,8 @@ cluster-status: ## Say whether it runs, and how to use it
 test: venv ## All tests but the two below; starts what they need (needs root)
 	@failed=0; \
 	$(MAKE) --no-print-directory test-unit || failed=1; \
-	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/jobs tests/api tests/chart || failed=1; \
-	$(BIN)/pytest --numprocesses 2 --dist loadscope tests/e2e || failed=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadfile tests/jobs tests/api || failed=1; \
+	$(BIN)/pytest --numprocesses 2 --dist loadscope tests/chart tests/e2e || failed=1; \
 	exit $$failed
 
 test-unit: venv ## Tests without any service, three at a time: less than a minute
