@@ -14,6 +14,7 @@ from draftmill_operator.render.hardware import GPU, GPU_TOLERATION
 from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
+from draftmill_operator.render.pods import OF_EVERY_POD
 from draftmill_operator.render.ranks import ranks_environment, ranks_job_spec, with_ranks, without_place
 from draftmill_operator.render.server import away_from
 from draftmill_operator.render.sidecar import with_sidecar
@@ -117,9 +118,7 @@ def _pod_template(
             },
         },
         "spec": {
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "shareProcessNamespace": True,  # a first process of its namespace would ignore SIGTERM
+            **OF_EVERY_POD,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": (
                 work.grace_seconds if request.role is Role.WORKER else _STEP_GRACE_SECONDS

@@ -21,6 +21,7 @@ from draftmill_operator.render.metadata import (
 )
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge
+from draftmill_operator.render.pods import OF_EVERY_POD
 from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_volume
 from draftmill_operator.render.workload import Workload
 from draftmill_operator.run import Role, RunIdentity
@@ -99,9 +100,7 @@ def server_template(
             "annotations": {api_names.ANNOTATION_RUN_NAME: run.key.name},
         },
         "spec": {
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "shareProcessNamespace": True,  # a first process of its namespace would ignore SIGTERM
+            **OF_EVERY_POD,
             "terminationGracePeriodSeconds": GRACE_SECONDS,
             "containers": [
                 server_container(server, engines.command(model, model_path(model), server))
