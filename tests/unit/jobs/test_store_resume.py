@@ -286,6 +286,19 @@ def test_another_number_of_workers_goes_on_where_they_were(tmp_path: Path) -> No
     _assert_whole(tmp_path, ROWS)
 
 
+@pytest.mark.parametrize("first", range(3))
+def test_more_workers_than_before_see_every_row_whichever_of_them_starts_first(
+    tmp_path: Path, first: int
+) -> None:
+    with writer(tmp_path, shard_bytes=1 << 20) as store:
+        for each in ROWS[:9]:
+            store.append(each, _nothing)
+
+    for worker in (first, *(other for other in range(3) if other != first)):
+        with writer(tmp_path, share=Share(worker, 3)) as store:
+            assert [store.holds(each.facts.key, each.token_ids) for each in ROWS[:10]] == [True] * 9 + [False]
+
+
 def test_another_number_of_workers_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
     with writer(tmp_path, share=Share(2, 3)), pytest.raises(FolderInUseError):
         writer(tmp_path)

@@ -53,7 +53,7 @@ def take_over(folder: Path, binding: StoreBinding, *, run: JobRun, share: Share)
     """Locks this worker's part of the store, and makes right what it left there before.
 
     Workers do so one after another. Rows change hands when the number of workers does, so the first worker
-    after that seals what all the others have left open.
+    after that seals what all have left open, itself among them.
 
     Raises:
         JobRefusedError: The store is bound to something else, contradicts itself, or cannot be written.
@@ -69,8 +69,7 @@ def take_over(folder: Path, binding: StoreBinding, *, run: JobRun, share: Share)
             lock = _lock(folder, share.index, me)
             try:
                 now = StoreFolder(binding=binding, workers=share.count, run=run)
-                _bind(folder, before, now, share.index, me)
-                part = recover(folder, share.index, binding)
+                part = _bind(folder, before, now, share.index, me)
                 return Opened(lock, part, _places(folder, part))
             except BaseException:
                 lock.release()
@@ -79,12 +78,22 @@ def take_over(folder: Path, binding: StoreBinding, *, run: JobRun, share: Share)
         raise JobRefusedError("StorageNotWritable", f"cannot write to {folder}: {error}") from error
 
 
-def _bind(folder: Path, before: StoreFolder | None, now: StoreFolder, own: int, me: Holder) -> None:
+def _bind(folder: Path, before: StoreFolder | None, now: StoreFolder, own: int, me: Holder) -> Recovered:
+    """Makes right this worker's part.
+
+    Where the rows have changed hands, no shard stays open, for others would not see its rows. `store.json`
+    says so only afterwards: whoever dies before leaves all of it to the next.
+    """
     split_changed = before is not None and before.workers != now.workers
     for worker in sorted(_others(folder, own)):
         _look_after(folder, worker, now.binding, me, seal_open=split_changed)
+    part = recover(folder, own, now.binding)
+    if split_changed and part.open:
+        seal(part.open, index_part(folder, own))
+        part = Recovered(None, part.next_number)
     if before != now:
         write_store_file(folder, now)
+    return part
 
 
 @contextmanager
