@@ -50,6 +50,35 @@ async def test_a_flipped_bit_is_found(job: ExtractJob) -> None:
         job.finish()
 
 
+async def test_a_broken_shard_is_extracted_again_when_it_was_removed(job: ExtractJob) -> None:
+    (shard,) = job.output.glob("*.safetensors")
+    content = bytearray(shard.read_bytes())
+    content[-5000] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(JobRefusedError, match=f"{shard.name}: .*or remove it and run again"):
+        job.finish()
+
+    shard.unlink()
+    code, progress = await job.extract()
+
+    assert (code, progress.rows, job.finish().rows) == (ExitCode.DONE, 6, 6)
+
+
+async def test_a_shard_that_was_cut_never_counts_as_done(job: ExtractJob) -> None:
+    (shard,) = job.output.glob("*.safetensors")
+    shard.write_bytes(shard.read_bytes()[:-50])
+
+    with pytest.raises(JobRefusedError, match=f"{shard.name}: it has .*or remove it and run again"):
+        await job.extract()
+    with pytest.raises(JobRefusedError, match=f"{shard.name}: it has .*or remove it and run again"):
+        job.finish()
+
+    shard.unlink()
+    code, progress = await job.extract()
+
+    assert (code, progress.rows, job.finish().rows) == (ExitCode.DONE, 6, 6)
+
+
 async def test_a_row_that_is_missing_is_named(job: ExtractJob) -> None:
     record = job.add(2, 2)
 

@@ -217,6 +217,48 @@ def test_half_a_shard_under_its_final_name_is_never_accepted(tmp_path: Path) -> 
         Store.open(tmp_path, check=Check.HEADERS)
 
 
+@pytest.mark.parametrize("kept", [0.5, 0.99], ids=["half", "but for its end"])
+def test_half_a_shard_does_not_count_as_done_and_is_asked_for_again_when_it_is_removed(
+    tmp_path: Path, kept: float
+) -> None:
+    written(tmp_path, ROWS)
+    shard = min(tmp_path.glob("*.safetensors"))
+    content = shard.read_bytes()
+    shard.write_bytes(content[: int(len(content) * kept)])
+
+    with pytest.raises(JobRefusedError, match=rf"{shard.name}: it has .* remove it and run again") as refused:
+        writer(tmp_path)
+
+    assert refused.value.reason == "StoreCorrupt"
+    shard.unlink()
+    assert 0 < _append_missing(tmp_path, ROWS) < len(ROWS)
+    _assert_whole(tmp_path, ROWS)
+
+
+def test_another_shard_in_the_place_of_one_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, ROWS)
+    first, second, *_ = sorted(tmp_path.glob("*.safetensors"))
+    first.write_bytes(second.read_bytes())
+
+    with pytest.raises(JobRefusedError, match=rf"{first.name}: .* the index"):
+        writer(tmp_path)
+
+
+def test_half_a_shard_of_a_worker_that_there_is_no_longer_is_refused_too(tmp_path: Path) -> None:
+    for worker in range(2):
+        with writer(tmp_path, share=Share(worker, 2)) as store:
+            for each in ROWS[worker::2]:
+                store.append(each, _nothing)
+            store.seal()
+    with writer(tmp_path):
+        pass
+    shard = min(tmp_path.glob("states-w1-*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-50])
+
+    with pytest.raises(JobRefusedError, match=rf"{shard.name}: it has"):
+        writer(tmp_path)
+
+
 def test_the_rows_of_a_shard_that_was_removed_are_asked_for_again(tmp_path: Path) -> None:
     written(tmp_path, ROWS)
     lost = read_lines(index_part(tmp_path, 0), StoreLine).values[0].shard

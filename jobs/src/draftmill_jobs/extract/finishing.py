@@ -39,11 +39,11 @@ from draftmill_jobs.model.fingerprint import tokenizer_hash
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
 from draftmill_jobs.shared.files import sha256_of
 from draftmill_jobs.shared.settings import Share
-from draftmill_jobs.store.folder import INDEX_FILE, check_same, read_store_file
+from draftmill_jobs.store.folder import INDEX_FILE, check_same, index_parts, read_store_file
 from draftmill_jobs.store.index import write_index
 from draftmill_jobs.store.layout import StateLayout
 from draftmill_jobs.store.reader import Check, Store
-from draftmill_jobs.store.verify import by_shard, hash_faults
+from draftmill_jobs.store.verify import REMEDY, by_shard, check_sealed, hash_faults
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +169,7 @@ def _account(
 
 def _read_shards(folder: Path, lines: Sequence[StoreLine], layout: StateLayout) -> list[StoreShard]:
     """Reads every shard once: the hashes of its rows are checked, and its own is taken."""
+    check_sealed(folder, index_parts(folder), layout)
     Store.open(folder, check=Check.HEADERS).close()
     shards = []
     for name, rows in by_shard(lines).items():
@@ -176,7 +177,7 @@ def _read_shards(folder: Path, lines: Sequence[StoreLine], layout: StateLayout) 
         faults = list(hash_faults(path, rows, layout, seen=digest.update))
         if faults:
             raise JobRefusedError(
-                "StoreCorrupt", f"{len(faults)} rows are broken: {'; '.join(faults[:_SHOWN])}"
+                "StoreCorrupt", f"{len(faults)} rows are broken: {'; '.join(faults[:_SHOWN])}; {REMEDY}"
             )
         shards.append(
             StoreShard(

@@ -79,14 +79,15 @@ def take_over(folder: Path, binding: StoreBinding, *, run: JobRun, share: Share)
 
 
 def _bind(folder: Path, before: StoreFolder | None, now: StoreFolder, own: int, me: Holder) -> Recovered:
-    """Makes right this worker's part.
+    """Makes right this worker's part, and those that no other worker looks after.
 
-    Where the rows have changed hands, no shard stays open, for others would not see its rows. `store.json`
-    says so only afterwards: whoever dies before leaves all of it to the next.
+    Where the rows have changed hands, that is every part, and no shard stays open, for others would not see
+    its rows. `store.json` says so only afterwards: whoever dies before leaves all of it to the next.
     """
     split_changed = before is not None and before.workers != now.workers
     for worker in sorted(_others(folder, own)):
-        _look_after(folder, worker, now.binding, me, seal_open=split_changed)
+        is_nobodys = split_changed or worker >= now.workers
+        _look_after(folder, worker, now.binding, me, is_nobodys=is_nobodys)
     part = recover(folder, own, now.binding)
     if split_changed and part.open:
         seal(part.open, index_part(folder, own))
@@ -122,8 +123,8 @@ def _others(folder: Path, own: int) -> set[int]:
     return (workers_seen(folder) | locked) - {own}
 
 
-def _look_after(folder: Path, worker: int, binding: StoreBinding, me: Holder, *, seal_open: bool) -> None:
-    """Refuses when a stranger is at work; seals, if it shall, what a worker left that is not at work."""
+def _look_after(folder: Path, worker: int, binding: StoreBinding, me: Holder, *, is_nobodys: bool) -> None:
+    """Refuses when a stranger is at work; makes right, and seals, what nobody else goes on with."""
     try:
         lock = _lock(folder, worker, me)
     except FolderInUseError as error:
@@ -131,7 +132,7 @@ def _look_after(folder: Path, worker: int, binding: StoreBinding, me: Holder, *,
             return  # and looks after its part itself
         raise
     try:
-        if seal_open:
+        if is_nobodys:
             left = recover(folder, worker, binding)
             if left.open:
                 seal(left.open, index_part(folder, worker))

@@ -25,6 +25,7 @@ from draftmill_jobs.store.layout import HEADER_BYTES, StateLayout
 from draftmill_jobs.store.lines import cut_file, cut_torn_tail, iterate_lines, read_lines, render_lines
 from draftmill_jobs.store.rows import hash_of
 from draftmill_jobs.store.shard import OpenShard, journal_of, loss_mask, partial_of
+from draftmill_jobs.store.verify import check_sealed
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,8 @@ def recover(folder: Path, worker: int, binding: StoreBinding) -> Recovered:
     """Makes right what the worker left. The caller has the worker's lock.
 
     Raises:
-        StoreCorruptError: The files contradict each other in a way that no crash leaves.
+        StoreCorruptError: The files contradict each other in a way that no crash leaves, or a sealed shard is
+            no longer whole.
         OSError: The disk does not take it.
     """
     numbers = shard_numbers(folder, worker)
@@ -55,6 +57,7 @@ def recover(folder: Path, worker: int, binding: StoreBinding) -> Recovered:
         if path.exists():
             _complete_index(path, index_part(folder, worker))
     _clean_index(index_part(folder, worker), sealed_shards(folder))
+    check_sealed(folder, [index_part(folder, worker)], StateLayout.of(binding))
     still_open = [shard for path in paths if not path.exists() and (shard := _reopen(path, binding))]
     for shard in still_open[:-1]:
         seal(shard, index_part(folder, worker))

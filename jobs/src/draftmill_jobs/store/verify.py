@@ -10,9 +10,16 @@ from typing import BinaryIO, Final
 import xxhash
 
 from draftmill_api.store import StoreLine
+from draftmill_jobs.store.errors import StoreCorruptError
+from draftmill_jobs.store.folder import sealed_shards
 from draftmill_jobs.store.layout import StateLayout
+from draftmill_jobs.store.lines import iterate_lines
 from draftmill_jobs.store.mapping import read_places
+from draftmill_jobs.store.shard import journal_of
 from draftmill_jobs.store.tensors import TensorFileError
+
+REMEDY: Final = "restore that file, or remove it and run again: its rows are asked for anew then"
+"""What to do about a shard that is broken."""
 
 _CHUNK: Final = 1 << 20
 
@@ -43,6 +50,31 @@ def header_faults(shard: Path, rows: Sequence[StoreLine], layout: StateLayout) -
             return
     if extra := places.keys() - expected.keys():
         yield f"{shard.name}: {len(extra)} tensors of rows that the index does not name, such as {min(extra)}"
+
+
+def check_sealed(folder: Path, indexes: Iterable[Path], layout: StateLayout) -> None:
+    """Refuses sealed shards that are not what their index says, for their rows would count as done.
+
+    Sizes and headers are read, no states. A shard whose journal is still there is only on its way into the
+    index, and is not looked at.
+
+    Args:
+        folder: Of the store.
+        indexes: Those of the workers whose shards are looked at.
+        layout: Of the store.
+
+    Raises:
+        StoreCorruptError: One is cut or another one; the message says what to do.
+    """
+    at_rest = {name for name in sealed_shards(folder) if not journal_of(folder / name).exists()}
+    for index in indexes:
+        lines = (line for line, _ in iterate_lines(index, StoreLine))
+        for shard, rows in groupby(lines, key=lambda row: row.shard):
+            if shard not in at_rest:
+                continue
+            ordered = sorted(rows, key=lambda row: row.offset)
+            if fault := next(header_faults(folder / shard, ordered, layout), None):
+                raise StoreCorruptError(f"{folder}: {fault}; {REMEDY}")
 
 
 def hash_faults(
