@@ -1,11 +1,12 @@
 """What is said, and refused, before any server is started.
 
 Reported by users of other tools: the disk is full after a day; the width of a multimodal model is read from
-the wrong place.
+the wrong place; half a file counts as done.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.planning import store_size
 from draftmill_jobs.shared.formats import byte_size
+from draftmill_jobs.store import audit_store
 from draftmill_jobs.store.layout import StateLayout
 from tests.support.extract_job import ExtractJob
+from tests.support.filled_store import fill
 from tests.support.headed_model import HIDDEN, LAYERS, make_headed_model
 
 TOKENS = 14_440_000
@@ -120,3 +123,104 @@ def test_what_cannot_be_done_is_refused_with_a_sentence(
 
     with pytest.raises(JobRefusedError, match=sentence):
         job.plan()
+
+
+def leave_a_record_out(job: ExtractJob) -> None:
+    job.records.pop(0)
+
+
+def take_fewer_rows(job: ExtractJob) -> None:
+    job.fields["maxRows"] = 5
+
+
+def filter_a_status_out(job: ExtractJob) -> None:
+    job.records[0]["status"] = "truncated"
+    job.fields["rowFilter"] = ["ok"]
+
+
+@pytest.mark.parametrize("seal", [True, False], ids=["sealed", "in an open shard"])
+@pytest.mark.parametrize("select_less", [leave_a_record_out, take_fewer_rows, filter_a_status_out])
+def test_a_folder_with_rows_that_the_run_does_not_select_is_refused(
+    job: ExtractJob, select_less: Callable[[ExtractJob], None], seal: bool
+) -> None:
+    job.add_many(6)
+    job.run |= {"namespace": "team", "name": "first"}
+    fill(job, seal=seal)
+    select_less(job)
+
+    with pytest.raises(
+        JobRefusedError,
+        match=r"not among those that this run selects, 1 in all, such as A/[0-9a-f]{32}; the last to write "
+        r"there was run team/first; choose another output\.path",
+    ) as refused:
+        job.plan()
+
+    assert refused.value.reason == "StoreDiffers"
+
+
+def test_a_plan_that_is_refused_leaves_the_store_of_the_other_run_whole(job: ExtractJob) -> None:
+    job.add_many(6)
+    fill(job)
+    job.finish()
+    leave_a_record_out(job)
+
+    with pytest.raises(JobRefusedError):
+        job.plan()
+
+    assert (job.output / "manifest.json").exists()
+    assert audit_store(job.output).faults == []
+
+
+@pytest.mark.parametrize("seal", [True, False], ids=["sealed", "in an open shard"])
+def test_a_folder_that_has_a_row_for_other_tokens_is_refused(job: ExtractJob, seal: bool) -> None:
+    job.add_many(6)
+    fill(job, seal=seal)
+    record = job.records[2]
+    record["output_ids"][0] = record["output_ids"][0] % 900 + 20
+
+    with pytest.raises(JobRefusedError, match=f"row A/{record['id']} for other tokens than its record has"):
+        job.plan()
+
+
+def test_rows_that_are_there_already_are_the_runs_own_though_its_input_grew(job: ExtractJob) -> None:
+    job.add_many(6)
+    fill(job)
+    job.add_many(3)
+    job.records.reverse()
+
+    assert job.plan().rows == 9
+
+
+def test_a_row_that_a_crash_has_cut_is_not_taken_for_one_of_other_tokens(job: ExtractJob) -> None:
+    job.add_many(6)
+    fill(job, seal=False)
+    (blocks,) = job.output.glob("*.partial")
+    blocks.write_bytes(blocks.read_bytes()[:-10])
+
+    assert job.plan().rows == 6
+
+
+def test_a_store_of_other_layers_is_refused_with_both(job: ExtractJob) -> None:
+    job.add_many(3)
+    fill(job)
+    job.fields["layers"] = {"ids": [1, 3]}
+
+    with pytest.raises(JobRefusedError, match=r"another layerIds: \[1, 2, 8\] there, \[1, 3, 8\] now"):
+        job.plan()
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.99], ids=["half", "but for its end"])
+def test_a_shard_that_was_cut_is_refused_with_what_to_do(job: ExtractJob, kept: float) -> None:
+    job.add_many(6)
+    fill(job)
+    (shard,) = job.output.glob("*.safetensors")
+    content = shard.read_bytes()
+    shard.write_bytes(content[: int(len(content) * kept)])
+
+    with pytest.raises(JobRefusedError, match=rf"its header names {len(content)}; .*or remove it") as refused:
+        job.plan()
+
+    assert refused.value.reason == "StoreCorrupt"
+    assert shard.name in refused.value.message
+    shard.unlink()
+    assert job.plan().rows == 6

@@ -33,3 +33,22 @@ def test_rows_are_found_where_they_were_put_and_no_others_are() -> None:
         assert places.find(line.key) == Place(line.shard, line.offset, line.tokens)
     assert places.find(("B0", f"{9001:032x}")) is None
     assert places.find(("B1", f"{0:032x}")) is None
+
+
+def test_a_row_that_is_taken_out_is_there_no_longer_until_it_is_put_in_again() -> None:
+    places = RowPlaces()
+    for number in range(9000):
+        places.add(_line(number))
+
+    for number in (0, 4095, 8999):  # of the sorted array, and of those that are not yet in it
+        line = _line(number)
+        assert places.take_out(line.key) == Place(line.shard, line.offset, line.tokens)
+        assert places.take_out(line.key) is None
+        assert places.find(line.key) is None
+    assert len(places) == 8997
+    assert places.find(_line(4096).key) is not None
+
+    places.add(_line(4095))
+
+    assert places.find(_line(4095).key) is not None
+    assert len(places) == 8998

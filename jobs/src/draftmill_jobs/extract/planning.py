@@ -8,19 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from draftmill_api.base import bytes_of
 from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.v1alpha1.extractstatus import ExtractPlan
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.preparing import Prepared, prepare
+from draftmill_jobs.extract.records import Row
 from draftmill_jobs.extract.selection import Survey
 from draftmill_jobs.model.facts import read_model
 from draftmill_jobs.plan.download import download_model
 from draftmill_jobs.shared.formats import byte_size
 from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.shared.write_test import try_to_write
-from draftmill_jobs.store.folder import check_same, read_store_file
+from draftmill_jobs.store.errors import OtherTokensError
+from draftmill_jobs.store.folder import check_same, index_parts, read_store_file
+from draftmill_jobs.store.held import UnclaimedRows, stored_ids
 from draftmill_jobs.store.layout import HEADER_BYTES, SCALE_BYTES, TOKEN_ID_BYTES, StateLayout
+from draftmill_jobs.store.verify import check_sealed
 
 log = logging.getLogger(__name__)
 
@@ -67,9 +73,6 @@ def plan(config: ExtractJobConfig) -> ExtractPlan:
     if config.model.hugging_face is not None:
         download_model(Path(config.model.path), config.model.hugging_face)
     prepared = prepare(config, read_model(config.model).facts)
-    before = read_store_file(output)
-    if before is not None:
-        check_same(output, before.binding, prepared.binding)
     found = survey_plan(config, prepared)
     _check_room(output, found, prepared)
     return found
@@ -79,10 +82,12 @@ def survey_plan(config: ExtractJobConfig, prepared: Prepared) -> ExtractPlan:
     """Reads all records and says what they make.
 
     Raises:
-        JobRefusedError: The records cannot be used, or there is no row among them.
+        JobRefusedError: The records cannot be used, there is no row among them, or the store is of others.
     """
-    survey, _ = prepared.input.survey(config.max_rows, share=_WHOLE, is_done=lambda _: True)
+    there = StoreBefore(prepared)
+    survey, _ = prepared.input.survey(config.max_rows, share=_WHOLE, is_done=there.look_up)
     check_usable(survey, prepared)
+    there.check_none_left()
     size = store_size(
         prepared.layout, rows=survey.rows, tokens=survey.tokens, shard_bytes=bytes_of(config.shard_size)
     )
@@ -109,6 +114,46 @@ def survey_plan(config: ExtractJobConfig, prepared: Prepared) -> ExtractPlan:
         bytes_free=shutil.disk_usage(prepared.folder).free,
         input_sha256=prepared.input.files.content_hash(),
     )
+
+
+class StoreBefore:
+    """The store as it is now: whatever is in it has to be of the rows that the run selects."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        """Looks at what the store is bound to, and at its shards.
+
+        Raises:
+            JobRefusedError: It is bound to something else, or broken.
+        """
+        folder = prepared.folder
+        self._prepared = prepared
+        self._bound = read_store_file(folder)
+        if self._bound is not None:
+            check_same(folder, self._bound.binding, prepared.binding)
+            check_sealed(folder, index_parts(folder), prepared.layout)
+        self._unclaimed = UnclaimedRows(folder)
+
+    def look_up(self, row: Row) -> bool:
+        """Ticks a row of the records off; always True, for a plan has nothing to do.
+
+        Raises:
+            StoreDiffersError: The store has it for other tokens.
+        """
+        place = self._unclaimed.claim(row.facts.key)
+        if place is not None:
+            found = stored_ids(self._prepared.folder, place, self._prepared.layout)
+            is_whole = len(found) == place.tokens  # else a crash has cut it, and it is asked for again
+            if is_whole and not np.array_equal(found, row.token_ids):
+                raise OtherTokensError(self._prepared.folder, row.facts.key)
+        return True
+
+    def check_none_left(self) -> None:
+        """Refuses rows that were not ticked off: another run's, whose store would be lost.
+
+        Raises:
+            StoreDiffersError: There are some.
+        """
+        self._unclaimed.check_none_left(self._bound.run if self._bound is not None else None)
 
 
 def check_usable(survey: Survey, prepared: Prepared) -> None:

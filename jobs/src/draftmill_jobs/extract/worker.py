@@ -33,16 +33,19 @@ from draftmill_jobs.extract.transformers_backend import TransformersBackend
 from draftmill_jobs.extract.vllm_backend import VllmBackend
 from draftmill_jobs.model.facts import read_model
 from draftmill_jobs.model.fingerprint import fingerprint
+from draftmill_jobs.prompts.rows import owns
 from draftmill_jobs.shared.config import LoadedConfig, watch
 from draftmill_jobs.shared.http import serve
 from draftmill_jobs.shared.settings import Share, share_from_environment
 from draftmill_jobs.shared.signals import stop_on_signals
 from draftmill_jobs.shared.waiting import until_free
 from draftmill_jobs.store import StoreWriter
+from draftmill_jobs.store.held import UnclaimedRows
 
 log = logging.getLogger(__name__)
 
 _LINE_SECONDS: Final = 10.0
+_WHOLE: Final = Share(0, 1)
 
 
 async def extract(
@@ -162,10 +165,13 @@ class Extractor:
     def _find_rows(
         self, prepared: Prepared, plan: ExtractPlan, writer: StoreWriter, quarantine: Quarantine
     ) -> RowIndex:
-        """Which rows of the share are neither stored nor given up."""
-        board = self._board
+        """Which rows of the share are neither stored nor given up; refuses a store with rows of others."""
+        board, unclaimed = self._board, UnclaimedRows(prepared.folder)
 
         def is_done(row: Row) -> bool:
+            unclaimed.claim(row.facts.key)
+            if not owns(self._share, row.facts.id):
+                return True
             board.total += 1
             board.total_tokens += row.tokens
             if writer.holds(row.facts.key, row.token_ids):
@@ -175,11 +181,10 @@ class Extractor:
             board.quarantined += is_given_up
             return is_given_up
 
-        survey, index = prepared.input.survey(
-            self._loaded.config.max_rows, share=self._share, is_done=is_done
-        )
+        survey, index = prepared.input.survey(self._loaded.config.max_rows, share=_WHOLE, is_done=is_done)
         check_usable(survey, prepared)
         _check_same(survey, plan)
+        unclaimed.check_none_left(last=None)
         log.info(
             "%d of %d rows are in the store, %d quarantined; %d to do",
             board.rows,

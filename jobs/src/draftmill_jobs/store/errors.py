@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from draftmill_jobs.errors import JobRefusedError
 
 
@@ -17,3 +19,10 @@ class StoreDiffersError(JobRefusedError):
 
     def __init__(self, message: str) -> None:
         super().__init__("StoreDiffers", f"{message}; choose another output.path")
+
+
+class OtherTokensError(StoreDiffersError):
+    """A store has a row of the same name for other tokens."""
+
+    def __init__(self, folder: Path, key: tuple[str, str]) -> None:
+        super().__init__(f"{folder} holds row {'/'.join(key)} for other tokens than its record has")

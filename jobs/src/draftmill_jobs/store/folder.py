@@ -53,6 +53,11 @@ def workers_seen(folder: Path) -> set[int]:
     return {int(match[1]) for match in matches if match}
 
 
+def journals(folder: Path) -> list[Path]:
+    """The journals of all shards that are open, or were when a worker died."""
+    return sorted(folder.glob("states-w*-*.journal"))
+
+
 def sealed_shards(folder: Path) -> set[str]:
     """The names of the shards that are whole files."""
     return {path.name for path in folder.glob("states-w*-*.safetensors")}

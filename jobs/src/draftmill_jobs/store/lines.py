@@ -42,18 +42,20 @@ def read_lines(path: Path, model: type[LineModel]) -> Lines[LineModel]:
 
 
 def iterate_lines(path: Path, model: type[LineModel]) -> Iterator[tuple[LineModel, int]]:
-    """The whole lines of a file, one after another, and where each ends.
+    """The whole lines of a file, one after another, and where each ends; none when it is not there.
 
     What a crash left behind the last whole line (half a line, blank or zeroed space) is not a line.
 
     Raises:
         StoreCorruptError: A broken line stands before a good one, which no crash of a writer leaves.
     """
-    if not path.exists():
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
         return
     broken_at: int | None = None
     offset = 0
-    with path.open("rb") as file:
+    with file:
         for raw in file:
             start, offset = offset, offset + len(raw)
             value = _parsed(raw, model)

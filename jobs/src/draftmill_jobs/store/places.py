@@ -29,9 +29,10 @@ class RowPlaces:
         self._fresh: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._shards: list[str] = []
         self._numbers: dict[str, int] = {}
+        self._taken = 0  # entries of the array that count no longer: their tokens are 0
 
     def __len__(self) -> int:
-        return len(self._entries) + len(self._fresh)
+        return len(self._entries) - self._taken + len(self._fresh)
 
     def add(self, row: StoreLine) -> None:
         """Takes a row in."""
@@ -44,16 +45,37 @@ class RowPlaces:
 
     def find(self, key: tuple[str, str]) -> Place | None:
         """Where a row is; None when it is not there."""
-        high, low = digest = _digest(key)
+        digest = _digest(key)
         if digest in self._fresh:
-            offset, shard, tokens = self._fresh[digest]
-            return Place(self._shards[shard], offset, tokens)
+            return self._place(*self._fresh[digest])
+        entry = self._entry(digest)
+        return None if entry is None else self._place(entry["offset"], entry["shard"], entry["tokens"])
+
+    def take_out(self, key: tuple[str, str]) -> Place | None:
+        """Where a row was, which is no longer among them; None when it is not there."""
+        digest = _digest(key)
+        if digest in self._fresh:
+            return self._place(*self._fresh.pop(digest))
+        entry = self._entry(digest)
+        if entry is None:
+            return None
+        place = self._place(entry["offset"], entry["shard"], entry["tokens"])
+        entry["tokens"] = 0
+        self._taken += 1
+        return place
+
+    def _place(self, offset: int, shard: int, tokens: int) -> Place:
+        return Place(self._shards[int(shard)], int(offset), int(tokens))
+
+    def _entry(self, digest: tuple[int, int]) -> np.void | None:
+        """A view of a row's entry in the array."""
+        high, low = digest
         highs = self._entries["high"]
         at = int(np.searchsorted(highs, np.uint64(high)))
         while at < len(highs) and highs[at] == high:
-            entry = self._entries[at]
-            if entry["low"] == low:
-                return Place(self._shards[int(entry["shard"])], int(entry["offset"]), int(entry["tokens"]))
+            entry: np.void = self._entries[at]
+            if entry["low"] == low and entry["tokens"]:
+                return entry
             at += 1
         return None
 

@@ -41,6 +41,11 @@ def journal_of(shard: Path) -> Path:
     return shard.with_name(shard.name.removesuffix(".safetensors") + JOURNAL)
 
 
+def shard_of(journal: Path) -> Path:
+    """The shard of a journal."""
+    return journal.with_suffix(".safetensors")
+
+
 class OpenShard:
     """A shard that rows are written to.
 

@@ -6,7 +6,6 @@ makes what was written durable and seals full shards, while further rows are bei
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -23,14 +22,14 @@ from draftmill_api.jobconfig import JobRun
 from draftmill_api.store import JournalLine, StoreBinding, StoreLine
 from draftmill_jobs.errors import JobFailedError
 from draftmill_jobs.shared.settings import Share
-from draftmill_jobs.store.errors import StoreDiffersError
+from draftmill_jobs.store.errors import OtherTokensError, StoreCorruptError
 from draftmill_jobs.store.folder import INDEX_FILE, MANIFEST_FILE, index_part, shard_path
+from draftmill_jobs.store.held import stored_ids
 from draftmill_jobs.store.layout import HEADER_BYTES, StateLayout
 from draftmill_jobs.store.opening import take_over
-from draftmill_jobs.store.places import Place
 from draftmill_jobs.store.recovery import seal
 from draftmill_jobs.store.rows import EncodedRow, StoreRow, encode_row
-from draftmill_jobs.store.shard import OpenShard, partial_of
+from draftmill_jobs.store.shard import OpenShard
 
 T = TypeVar("T")
 
@@ -111,15 +110,17 @@ class StoreWriter:
 
         Raises:
             StoreDiffersError: It has a row of this name for other tokens.
+            StoreCorruptError: Somebody has cut the row's shard.
         """
         with self._state:
             place = self._places.find(key)
         if place is None:
             return False
-        if not np.array_equal(self._stored_ids(place), token_ids):
-            raise StoreDiffersError(
-                f"{self._folder} holds row {'/'.join(key)} for other tokens than its record has"
-            )
+        found = stored_ids(self._folder, place, self._layout)
+        if len(found) < place.tokens:
+            raise StoreCorruptError(f"{self._folder / place.shard} ends before row {'/'.join(key)} does")
+        if not np.array_equal(found, token_ids):
+            raise OtherTokensError(self._folder, key)
         return True
 
     def append(self, row: StoreRow, durable: Callable[[], None]) -> StoreLine:
@@ -274,16 +275,6 @@ class StoreWriter:
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise JobFailedError(self._failure.reason, self._failure.message) from self._failure
-
-    def _stored_ids(self, row: Place) -> NDArray[np.int32]:
-        path = self._folder / row.shard
-        try:
-            file = partial_of(path).open("rb")
-        except FileNotFoundError:  # it is sealed
-            file = path.open("rb")
-        with file:
-            place = row.offset + self._layout.block(row.tokens).token_ids
-            return np.frombuffer(os.pread(file.fileno(), 4 * row.tokens, place), np.int32)
 
 
 def _commit(group: _Group) -> None:
