@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,35 @@ def test_another_manifest_than_the_one_that_the_run_is_bound_to_is_refused(
         read(job, facts, manifest=path, manifest_sha256="f" * 64)
 
 
+def test_records_of_an_earlier_run_with_another_model_are_refused_with_both_fingerprints(
+    job: ExtractJob, facts: ModelFacts
+) -> None:
+    job.add_many(3)
+    job.write()
+
+    with pytest.raises(JobRefusedError) as refused:
+        find_files(JobRecords(path=str(job.input), model_fingerprint="e" * 64), facts)
+
+    assert refused.value.reason == "ModelMismatch"
+    assert f"what {job.input} holds is of a model or tokenizer with fingerprint {'e' * 64}" in str(
+        refused.value
+    )
+    assert facts.fingerprint in refused.value.message
+
+
+def test_a_manifest_of_another_model_is_refused_with_both_fingerprints(
+    job: ExtractJob, facts: ModelFacts
+) -> None:
+    job.add_many(3)
+    path, digest = manifest_of(job, facts.model_copy(update={"fingerprint": "e" * 64}))
+
+    with pytest.raises(JobRefusedError, match=f"{path} is of a model .* fingerprint {'e' * 64}") as refused:
+        read(job, facts, manifest=path, manifest_sha256=digest)
+
+    assert refused.value.reason == "ModelMismatch"
+    assert facts.fingerprint in refused.value.message
+
+
 def test_a_file_that_changed_since_the_manifest_is_refused(job: ExtractJob, facts: ModelFacts) -> None:
     job.add_many(3)
     path, digest = manifest_of(job, facts)
@@ -280,6 +310,37 @@ def test_a_changed_byte_in_a_listed_file_is_found_by_the_plan(job: ExtractJob, f
     files = find_files(JobRecords(path=str(job.input), manifest=str(path)), facts)
     with pytest.raises(JobRefusedError, match="and the manifest lists"):
         files.content_hash()
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def shift(file: Path) -> None:
+    file.write_bytes(b"0" + file.read_bytes())
+
+
+def lose_a_token(file: Path) -> None:
+    record = json.loads(file.read_text())
+    record["output_ids"].pop()
+    record["completion_tokens"] -= 1
+    file.write_text(json.dumps(record) + "\n")
+
+
+@pytest.mark.parametrize("change", [empty, shift, lose_a_token])
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    job: ExtractJob, facts: ModelFacts, change: Callable[[Path], None]
+) -> None:
+    job.add(2, 5)
+    job.write()
+    source = Input(find_files(JobRecords(path=str(job.input)), facts), rules(), facts)
+    _, index = source.survey(None, share=WHOLE, is_done=lambda _: False)
+    change(job.input / "A" / "raw_responses.jsonl")
+
+    with pytest.raises(JobRefusedError, match="was changed while it was being read, at byte 0") as refused:
+        list(source.read(index, range(len(index))))
+
+    assert refused.value.reason == "InputChanged"
 
 
 def test_rows_are_done_longest_first() -> None:

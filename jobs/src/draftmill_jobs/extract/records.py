@@ -65,7 +65,7 @@ def find_files(records: JobRecords, model: ModelFacts) -> RecordFiles:
     """
     folder = Path(records.path)
     if records.model_fingerprint not in (None, model.fingerprint):
-        raise _other_model(f"the records of {folder}", str(records.model_fingerprint), model)
+        raise _other_model(f"what {folder} holds", str(records.model_fingerprint), model)
     path = Path(records.manifest) if records.manifest is not None else folder / "manifest.json"
     if records.manifest is None and not path.exists():
         found = sorted({part for each in folder.glob("*/") for part in part_paths(each, RECORDS)})
