@@ -83,6 +83,33 @@ def test_a_whole_store_is_well(complete: Path, capsys: pytest.CaptureFixture[str
     assert said.endswith("All is well.\n")
 
 
+def test_a_store_whose_run_was_not_finished_is_not_well(
+    complete: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (complete / "manifest.json").unlink()
+
+    code, said = _verify(complete, capsys)
+
+    assert code == 1
+    assert "manifest.json: missing, so the store is not complete" in said
+    assert said.endswith("Not well: 1 fault.\n")
+
+
+def test_what_there_is_of_an_unfinished_store_can_be_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = written(tmp_path / "store", ROWS)
+
+    code, said = _verify(folder, capsys, "--incomplete")
+    assert (code, said.splitlines()[-1]) == (0, "All is well.")
+
+    shard = min(folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-10])
+    code, said = _verify(folder, capsys, "--incomplete")
+    assert code == 1
+    assert f"{shard.name}: it has" in said
+
+
 def test_one_flipped_bit_is_found_in_its_row(complete: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = _lines(complete)[4]
     shard = complete / line.shard

@@ -99,9 +99,12 @@ def _store(parser: argparse.ArgumentParser) -> None:
         "verify",
         help="check every row's hash; exit code 1 names shard and row of what is wrong",
         description="Read a whole store and check it against its index and manifest. Exit code: 0 when all "
-        "is well, 1 when not.",
+        "is well, 1 when not, as in a store whose run has not been finished.",
     )
     verify.add_argument("--headers", action="store_true", help="look at sizes and headers only; fast")
+    verify.add_argument(
+        "--incomplete", action="store_true", help="the run need not have been finished: look at what is there"
+    )
     stat = actions.add_parser("stat", help="say what a store holds")
     head = actions.add_parser("head", help="show the first rows")
     head.add_argument("-c", "--count", type=int, default=10, help="rows to show (default: 10)")

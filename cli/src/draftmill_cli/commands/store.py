@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +13,8 @@ from draftmill_cli.errors import CliError
 from draftmill_cli.states import facts_table, kinds_table, rows_table
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.store import Check, Store, audit_store
+from draftmill_jobs.store.folder import MANIFEST_FILE
+from draftmill_jobs.store.reader import read_manifest
 
 
 def run(args: Namespace) -> int:
@@ -29,12 +31,22 @@ def run(args: Namespace) -> int:
 
 def _verify(args: Namespace) -> int:
     audit = audit_store(args.folder, only_headers=args.headers)
+    faults = [*audit.faults, *([] if args.incomplete else _incomplete(args.folder))]
     looked = "headers" if args.headers else "every byte"
     show(f"{len(audit.rows):,} rows in {len({row.shard for row in audit.rows}):,} shards, {looked} read")
-    show(*audit.faults)
-    count = len(audit.faults)
+    show(*faults)
+    count = len(faults)
     show(f"Not well: {count} {'fault' if count == 1 else 'faults'}." if count else "All is well.")
     return 1 if count else 0
+
+
+def _incomplete(folder: Path) -> Iterator[str]:
+    """What a store lacks whose run has not been finished, whole though its shards may be."""
+    if read_manifest(folder) is None:
+        yield (
+            f"{MANIFEST_FILE}: missing, so the store is not complete: rows may be missing, and those of open "
+            "shards are not counted; --incomplete looks at what is there"
+        )
 
 
 def _stat(args: Namespace) -> int:
