@@ -8,6 +8,8 @@ from draftmill_api.base import ApiModel, Quantity
 from draftmill_api.jobconfig import AbsolutePath, JobModel, JobOutput, JobRun, refuse_same_name
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.extractrun import (
+    DEFAULT_IS_TRUE,
+    ONLY_VLLM,
     Backend,
     ExtractPlan,
     LayerId,
@@ -16,7 +18,7 @@ from draftmill_api.v1alpha1.extractrun import (
     Verify,
 )
 from draftmill_api.v1alpha1.extractstatus import SkippedRows
-from draftmill_api.v1alpha1.shared import Endpoint
+from draftmill_api.v1alpha1.shared import Endpoint, Engine
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, Sha256
 
 
@@ -38,11 +40,19 @@ class JobRecords(ApiModel):
 class JobLayers(ApiModel):
     """Which layers: exactly one of ids, default and fromDrafter; L is always added."""
 
+    CALLED = "choice of layers"
     EXACTLY_ONE_OF = ("ids", "default", "from_drafter")
 
     ids: list[LayerId] | None = None
     default: bool | None = None
     from_drafter: AbsolutePath | None = Field(default=None, description="Folder of a drafter.")
+
+    @field_validator("default")
+    @classmethod
+    def _default_is_true(cls, default: bool | None) -> bool | None:
+        if default is False:
+            raise ValueError(DEFAULT_IS_TRUE)
+        return default
 
 
 class ExtractJobConfig(ApiModel):
@@ -83,9 +93,11 @@ class ExtractJobConfig(ApiModel):
 
     @field_validator("endpoints")
     @classmethod
-    def _endpoints_have_names_of_their_own(cls, endpoints: list[Endpoint]) -> list[Endpoint]:
+    def _endpoints_are_told_apart_and_write_states(cls, endpoints: list[Endpoint]) -> list[Endpoint]:
         names = [endpoint.name for endpoint in endpoints]
         refuse_same_name(names, "endpoints", "by which they are told apart")
+        if others := [endpoint.name for endpoint in endpoints if endpoint.engine is not Engine.VLLM]:
+            raise ValueError(f"endpoint {others[0]!r} is not of engine VLLM: {ONLY_VLLM}")
         return endpoints
 
 

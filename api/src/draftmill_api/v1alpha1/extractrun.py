@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,9 @@ from draftmill_api.v1alpha1.lifecycle import RunSpec
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
 from draftmill_api.v1alpha1.upstream import FromSynthRun
+
+ONLY_VLLM: Final = "no other engine writes hidden states"
+DEFAULT_IS_TRUE: Final = "layers.default is true or left out: give other layers as ids, or by fromDrafter"
 
 
 class Backend(StrEnum):
@@ -54,7 +57,9 @@ class Layers(ApiModel):
     of layers, is the one after the last layer, before the final norm, and is always added.
     """
 
+    CALLED = "choice of layers"
     EXACTLY_ONE_OF = ("ids", "default", "from_drafter")
+    RULES = (Rule("!has(self.default) || self.default", DEFAULT_IS_TRUE),)
 
     ids: list[LayerId] | None = Field(
         default=None,
@@ -120,7 +125,11 @@ class ExtractRunSpec(RunSpec):
         ),
         Rule(
             "!has(self.server) || self.server.engine == 'VLLM'",
-            "backend VLLM needs a server with engine VLLM: no other engine writes hidden states",
+            f"backend VLLM needs a server with engine VLLM: {ONLY_VLLM}",
+        ),
+        Rule(
+            "!has(self.endpoints) || self.endpoints.all(each, each.engine == 'VLLM')",
+            f"backend VLLM needs endpoints with engine VLLM: {ONLY_VLLM}",
         ),
         Rule(
             "has(self.endpoints) == has(self.staging)",
@@ -166,7 +175,9 @@ class ExtractRunSpec(RunSpec):
         default=None,
         min_length=1,
         max_length=64,
-        description="vLLM servers that exist already, started for hidden states; or use server.",
+        description="vLLM servers that exist already, started for hidden states; or use server. How many "
+        "states they write, and the last of them, is checked; whether the others are of the planned layers "
+        "cannot be.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     staging: RelativePath | None = Field(
@@ -174,7 +185,10 @@ class ExtractRunSpec(RunSpec):
         description="With endpoints: folder below storage.data that those servers write states to, mounted "
         "there under the same path as in the extractor (/data).",
     )
-    layers: Layers = Field(default_factory=lambda: Layers(default=True), description="Which layers.")
+    layers: Layers = Field(
+        default_factory=lambda: Layers(default=True),
+        description="Which layers; the default ones when left out.",
+    )
     dtype: StateDtype = Field(default=StateDtype.BFLOAT16, description="How states are stored.")
     max_row_tokens: int | None = Field(
         default=None, ge=2, le=16_777_216, description="Longest row in tokens; no limit when left out."
@@ -190,8 +204,8 @@ class ExtractRunSpec(RunSpec):
         ],
         min_length=1,
         max_length=8,
-        description="Statuses of the records that are used. Leaving out the truncated ones leaves out the "
-        "longest.",
+        description="Statuses of the records that are used; ok, truncated and truncated_reasoning when left "
+        "out, for without the truncated ones the longest are missing.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     max_rows: int | None = Field(
