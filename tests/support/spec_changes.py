@@ -57,7 +57,6 @@ _OF_ALL_KINDS: Final[Manifest] = {
     "backoffLimit": 1,
     "ttlAfterFinished": "24h",
     "restart": "2",
-    "resumeToken": "2",
 }
 _OTHERS: Final = (
     Case("model", {"model": {"name": "other"}}),
@@ -71,6 +70,7 @@ SYNTH_CHANGES: Final[tuple[Case, ...]] = (
     *(Case(f"server.{name}", {"server": {name: value}}) for name, value in _SERVER.items()),
     *(Case(f"generation.{name}", {"generation": {name: value}}) for name, value in _GENERATION.items()),
     *_OTHERS,
+    Case("resumeToken", {"resumeToken": "2"}),
     *(Case(name, {name: value}) for name, value in _OF_ALL_KINDS.items()),
 )
 GIVEN: Final[Manifest] = {

@@ -97,7 +97,6 @@ def test_what_is_live_in_an_extract_run() -> None:
         "pendingDeadline",
         "backoffLimit",
         "ttlAfterFinished",
-        "resumeToken",
     }
 
 

@@ -11,6 +11,8 @@ from draftmill_api.v1alpha1.runstatus import Attempts, Pause
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Wanted
+from draftmill_operator.kinds.base import RunKind
+from draftmill_operator.kinds.registry import KINDS
 from draftmill_operator.observe.types import Observed
 from tests.unit.operator.builders import (
     READY,
@@ -27,6 +29,12 @@ from tests.unit.operator.builders import (
 
 PAUSE = Pause(since=START, message="5.4 % failed", recent_errors=27)
 FREED = PAUSE.model_copy(update={"freed": True})
+
+
+def test_only_a_kind_whose_workers_pause_has_a_word_for_going_on() -> None:
+    for kind in KINDS.values():
+        pauses = type(kind).pause_policy is not RunKind.pause_policy
+        assert ("resume_token" in kind.spec_type.model_fields) == pauses, kind.name
 
 
 class TestPaused:

@@ -57,6 +57,3 @@ class RunSpec(ApiModel):
         description="Another word here starts the workers of an active run anew, from what is on disk, with "
         "its failures forgotten; rows that failed in a way that may pass are asked again.",
     )
-    resume_token: Token | None = Field(
-        default=None, description="Another word here lets a paused run go on with its error policy as it is."
-    )

@@ -39,7 +39,6 @@ LIFE: Final[tuple[Field, ...]] = (
     Field("backoffLimit", Change.LIVE),
     Field("ttlAfterFinished", Change.LIVE),
     Field("restart", Change.RESTART_JOB),
-    Field("resumeToken", Change.LIVE),
 )
 """Every field of `RunSpec`."""
 
@@ -80,6 +79,7 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("generation.onPause", Change.LIVE),
     Field("generation.workers", Change.RESTART_JOB),
     Field("generation.pod", Change.RESTART_JOB),
+    Field("resumeToken", Change.LIVE),
     *LIFE,
 )
 """Every field of `SynthRunSpec`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from draftmill_api.base import ApiModel, Duration, Fraction, Rule, Temperature, says
-from draftmill_api.v1alpha1.lifecycle import RunSpec
+from draftmill_api.v1alpha1.lifecycle import RunSpec, Token
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.runstatus import RunStatus
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
@@ -322,6 +322,9 @@ class SynthRunSpec(RunSpec):
     )
     sampling: Sampling = Field(default_factory=Sampling, description="Sampling parameters of the run.")
     generation: Generation = Field(default_factory=Generation, description="How requests are sent.")
+    resume_token: Token | None = Field(
+        default=None, description="Another word here lets a paused run go on with its error policy as it is."
+    )
 
 
 class SynthRunStatus(RunStatus[Plan, RunProgress, RunOutput]):

@@ -23,7 +23,7 @@ def paused_without_servers(situation: Situation) -> Decision | None:
     pause, policy = situation.facts.pause, situation.kind.pause_policy(situation.spec)
     if pause is None or policy is None or not pause.freed:
         return None
-    if _may_go_on(situation, pause, policy):
+    if policy.allows(pause.recent_errors) or policy.resume_token != pause.resume_token:
         facts = replace(situation.facts, pause=None)
         return Decision(Phase.STARTING, Wanted(config=True), facts=facts, requeue_after=0)
     return Decision(Phase.PAUSED, Wanted(config=True), problem=problem_of(pause))
@@ -34,7 +34,7 @@ def paused(situation: Situation, wanted: Wanted) -> Decision | None:
     answers, policy = _answers(situation), situation.kind.pause_policy(situation.spec)
     if policy is None or not answers or any(answer.state is not WorkerState.PAUSED for answer in answers):
         return None
-    pause = situation.facts.pause or _pause(situation, answers)
+    pause = situation.facts.pause or _pause(situation, answers, policy)
     over = parse_time(pause.since) + timedelta(seconds=seconds(policy.free_servers_after))
     wait = (over - situation.now).total_seconds()
     if wait > 0:
@@ -59,15 +59,11 @@ def _answers(situation: Situation) -> list[Progress] | None:
     return [progress[worker.index] for worker in open_workers]
 
 
-def _pause(situation: Situation, answers: list[Progress]) -> Pause:
+def _pause(situation: Situation, answers: list[Progress], policy: PausePolicy) -> Pause:
     worst = max(answers, key=lambda answer: answer.recent_errors)
     return Pause(
         since=situation.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         message=worst.message[:1024],
         recent_errors=worst.recent_errors,
-        resume_token=situation.spec.resume_token or "",
+        resume_token=policy.resume_token,
     )
-
-
-def _may_go_on(situation: Situation, pause: Pause, policy: PausePolicy) -> bool:
-    return policy.allows(pause.recent_errors) or (situation.spec.resume_token or "") != pause.resume_token

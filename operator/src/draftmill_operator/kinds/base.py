@@ -63,6 +63,8 @@ class PausePolicy:
     pause_percent: int
     window: int
     free_servers_after: str
+    resume_token: str
+    """Another word than when it paused lets it go on in any case."""
 
     def allows(self, recent_errors: int) -> bool:
         """Whether so many failed rows in the window are no reason to pause."""

@@ -135,9 +135,11 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         yield "generation.pod", spec.generation.pod
 
     def pause_policy(self, spec: SynthRunSpec) -> PausePolicy:
-        """The run's error policy."""
-        policy = spec.generation.error_policy
-        return PausePolicy(policy.pause_percent, policy.window, spec.generation.on_pause.free_servers_after)
+        """The run's error policy, and its word for going on."""
+        policy, on_pause = spec.generation.error_policy, spec.generation.on_pause
+        return PausePolicy(
+            policy.pause_percent, policy.window, on_pause.free_servers_after, spec.resume_token or ""
+        )
 
     def plan(self, run: SynthRunRun, message: TerminationMessage) -> Plan | None:
         """The plan's numbers with the names of the datasets."""
