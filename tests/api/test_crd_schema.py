@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
@@ -13,6 +13,7 @@ from kubernetes import client
 
 from draftmill_api import names
 from draftmill_api.crd import Schema, root_schema
+from draftmill_api.v1alpha1.extractrun import ExtractRunSpec, Layers
 from draftmill_api.v1alpha1.resources import DRAFTER_TRAIN, EXTRACT_RUN, SYNTH_RUN, Resource
 from draftmill_dev import binaries
 from draftmill_dev.cluster import ControlPlane
@@ -117,37 +118,104 @@ def test_defaults_are_filled_in_by_the_api_server(api: kube.Kube) -> None:
     assert "sampling" not in spec["datasets"][0]
 
 
-def test_the_operators_types_read_what_the_api_server_defaults(api: kube.Kube) -> None:
-    created = api.objects.create_namespaced_custom_object(
-        *ADDRESS, smallest_synth_run("defaulted"), dry_run="All"
-    )
-    as_written = SYNTH_RUN.model.model_validate(smallest_synth_run("defaulted"))
-    as_served = SYNTH_RUN.model.model_validate(
-        created | {"metadata": smallest_synth_run("defaulted")["metadata"]}
-    )
-    assert as_served == as_written
+def test_the_defaults_of_an_extract_run(api: kube.Kube) -> None:
+    address = (names.GROUP, names.VERSION, api.namespace, EXTRACT_RUN.plural)
+    manifest = smallest_extract_run("defaulted")
+    spec = api.objects.create_namespaced_custom_object(*address, manifest, dry_run="All")["spec"]
+    assert {name: spec[name] for name in ("backend", "dtype", "onLongRow", "shardSize", "workers")} == {
+        "backend": "VLLM",
+        "dtype": "BFloat16",
+        "onLongRow": "Cut",
+        "shardSize": "4Gi",
+        "workers": 1,
+    }
+    assert (spec["inFlightTokens"], spec["retries"], spec["backoffLimit"]) == (65536, 3, 6)
+    assert (spec["verify"], spec["extraction"]) == ({"teacherArgmaxSample": 8}, {"gpus": 0})
+    # Whoever writes these two writes them whole: lists and choices would be merged with what was filled in.
+    assert not {"layers", "rowFilter"} & spec.keys()
+    read = ExtractRunSpec.model_validate(spec)
+    assert read.layers == Layers(default=True)
+    assert read.row_filter == ["ok", "truncated", "truncated_reasoning"]
 
 
-@pytest.mark.parametrize(
-    ("wide", "columns"),
-    [
-        (False, ["PHASE", "DONE", "TOTAL", "ERRORS", "REQ/S", "TOK/S", "AVG-TOK", "ETA", "AGE"]),
-        (True, ["SERVERS", "MODEL", "REASON"]),
-    ],
-)
-def test_kubectl_get_shows_progress(
-    wide: bool, columns: list[str], control_plane: ControlPlane, api: kube.Kube
+@pytest.mark.parametrize(("resource", "smallest"), SMALLEST, ids=lambda value: getattr(value, "kind", ""))
+def test_the_operators_types_read_what_the_api_server_defaults(
+    resource: Resource, smallest: Callable[[str], Manifest], api: kube.Kube
 ) -> None:
-    api.objects.create_namespaced_custom_object(*ADDRESS, smallest_synth_run("shown"))
-    status = {"phase": "Running", "progress": {"done": 428, "total": 10000, "requestsPerSecond": "1.1"}}
-    api.objects.patch_namespaced_custom_object_status(*ADDRESS, "shown", {"status": status})
-    header, line = kubectl(
-        control_plane, "get", "sr", "shown", *(["-o", "wide"] if wide else [])
-    ).splitlines()
-    assert [word for word in header.split() if word in columns] == columns
-    assert {"Running", "428", "10000", "1.1"} <= set(line.split())
+    address = (names.GROUP, names.VERSION, api.namespace, resource.plural)
+    manifest = smallest("defaulted")
+    created = api.objects.create_namespaced_custom_object(*address, smallest("defaulted"), dry_run="All")
+    as_served = resource.model.model_validate(created | {"metadata": manifest["metadata"]})
+    assert as_served == resource.model.model_validate(manifest)
+
+
+class Listed(NamedTuple):
+    """What `kubectl get` prints of a run of a kind."""
+
+    resource: Resource
+    smallest: Callable[[str], Manifest]
+    progress: Manifest
+    columns: tuple[str, ...]
+    further: tuple[str, ...]
+    shown: set[str]
+
+    @property
+    def kind(self) -> str:
+        return self.resource.kind
+
+
+LISTED = (
+    Listed(
+        SYNTH_RUN,
+        smallest_synth_run,
+        {"done": 428, "total": 10000, "requestsPerSecond": "1.1"},
+        ("NAME", "PHASE", "DONE", "TOTAL", "ERRORS", "REQ/S", "TOK/S", "AVG-TOK", "ETA", "AGE"),
+        ("SERVERS", "MODEL", "REASON"),
+        {"428", "10000", "1.1"},
+    ),
+    Listed(
+        EXTRACT_RUN,
+        smallest_extract_run,
+        {
+            "rows": 428,
+            "total": 10000,
+            "tokens": 618000,
+            "size": "35.4GB",
+            "tokensPerSecond": 900,
+            "eta": "4h",
+        },
+        ("NAME", "PHASE", "ROWS", "TOTAL", "TOKENS", "SIZE", "TOK/S", "ETA", "AGE"),
+        ("QUARANTINED", "SERVERS", "FROM", "REASON"),
+        {"428", "10000", "618000", "35.4GB", "900", "4h"},
+    ),
+    Listed(
+        DRAFTER_TRAIN,
+        smallest_drafter_train,
+        {"epoch": 2, "step": 428, "loss": "2.31", "acceptanceLength": "1.9", "tokensPerSecond": 900},
+        ("NAME", "PHASE", "EPOCH", "STEP", "LOSS", "ACC-LEN", "TOK/S", "ETA", "AGE"),
+        ("STEPS", "AGREEMENT", "BEST", "FROM", "REASON"),
+        {"2", "428", "2.31", "1.9", "900"},
+    ),
+)
+
+
+@pytest.mark.parametrize("listed", LISTED, ids=lambda listed: listed.kind)
+def test_kubectl_get_shows_progress(listed: Listed, control_plane: ControlPlane, api: kube.Kube) -> None:
+    (short_name,) = listed.resource.short_names
+    runs = api.of(listed.resource.plural)
+    runs.create_run(listed.smallest("shown"))
+    address = (names.GROUP, names.VERSION, api.namespace, listed.resource.plural, "shown")
+    status = {"phase": "Running", "progress": listed.progress}
+    api.objects.patch_namespaced_custom_object_status(*address, {"status": status})
+
+    header, line = kubectl(control_plane, "get", short_name, "shown").splitlines()
+    wide, _ = kubectl(control_plane, "get", short_name, "shown", "-o", "wide").splitlines()
+
+    assert tuple(header.split()) == listed.columns
+    assert tuple(wide.split()) == (*listed.columns, *listed.further)
+    assert {"Running", *listed.shown} <= set(line.split())
     assert "shown" in kubectl(control_plane, "get", "draftmill", "-o", "name")
-    api.delete_run("shown")
+    runs.delete_run("shown")
 
 
 def test_kubectl_explains_a_field_deep_inside(control_plane: ControlPlane, crds: None) -> None:
