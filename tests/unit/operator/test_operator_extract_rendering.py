@@ -117,6 +117,21 @@ def test_a_child_of_an_extract_run_is_rendered_as_reviewed(name: str) -> None:
     assert yaml.safe_load(text) == yaml.safe_load(path.read_text())
 
 
+def test_a_drafter_whose_layers_are_taken_is_read_where_the_models_are_mounted() -> None:
+    of = extract(server=GPU_SERVER, layers={"fromDrafter": {"path": "drafters/k25-eagle3"}})
+    layers = EXTRACT.config(of, (BESIDE,)).layers
+    assert layers.to_json() == {"fromDrafter": "/models/drafters/k25-eagle3"}
+    for role in (Role.PLAN, Role.WORKER):
+        (container,) = pod_of(job(role, of))["containers"]
+        assert "/models" in [mount["mountPath"] for mount in container["volumeMounts"]]
+
+
+def test_layers_and_rows_that_a_run_does_not_choose_are_the_default_ones() -> None:
+    told = EXTRACT.config(extract(server=GPU_SERVER), (BESIDE,)).to_json()
+    assert told["layers"] == {"default": True}
+    assert told["rowFilter"] == ["ok", "truncated", "truncated_reasoning"]
+
+
 def pod_of(manifest: Manifest) -> Any:
     return manifest["spec"]["template"]["spec"]
 

@@ -72,7 +72,9 @@ class Layers(ApiModel):
         description="true: [2, L//2, L-3] for a model of L layers, what drafters use unless told otherwise.",
     )
     from_drafter: DrafterFolder | None = Field(
-        default=None, description="The ids that this drafter's config names, to finetune it."
+        default=None,
+        description="The ids that this drafter's config names, to finetune it. Of the other convention in "
+        "use, which counts the outputs of layers, only the default ids are told from these.",
     )
 
 
