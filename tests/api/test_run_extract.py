@@ -87,7 +87,7 @@ def test_a_run_waits_for_its_input_and_goes_from_plan_to_store(bed: Bed) -> None
         run.make_pod_ready(pod, progress.address)
         status = run.kube.wait("chained-er", lambda s: s.get("progress", {}).get("rows") == 40, within=60)
         assert (status["phase"], status["progress"]["tokensPerSecond"]) == ("Running", 900)
-    run.end_pod(pod, message=extract_worker_message(100))
+    run.end_pod(pod, message=extract_worker_message(100, 100))
     run.end("finish", message=extract_finish_message(100))
     output = run.kube.wait_phase("chained-er", "Succeeded", within=60)["output"]
     assert (output["rows"], output["layerIds"], output["path"]) == (100, [2, 15, 27, 30], "states/k25")

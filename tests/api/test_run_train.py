@@ -71,7 +71,7 @@ def finish_extract_run(run: Player) -> None:
     run.end("plan", message=extract_plan_message(100))
     pod = run.pod("worker")
     run.make_pod_ready(pod)
-    run.end_pod(pod, message=extract_worker_message(100))
+    run.end_pod(pod, message=extract_worker_message(100, 100))
     run.end("finish", message=extract_finish_message(100))
 
 

@@ -54,9 +54,9 @@ def extract_plan_message(rows: int) -> TerminationMessage:
     return TerminationMessage(extract_plan=extract_plan(rows))
 
 
-def extract_worker_message(rows: int) -> TerminationMessage:
-    """The last words of an extractor that is done."""
-    return TerminationMessage(worker=WorkerResult(extraction=extract_progress(rows, rows)))
+def extract_worker_message(rows: int, total: int) -> TerminationMessage:
+    """The last words of an extractor."""
+    return TerminationMessage(worker=WorkerResult(extraction=extract_progress(rows, total)))
 
 
 def extract_finish_message(rows: int) -> TerminationMessage:

@@ -229,6 +229,83 @@ def test_runs_of_one_name_do_not_share_a_child() -> None:
     assert all(name.startswith("k25-10k-er-") for _, name in names)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_suspended_extraction_holds_nothing_and_goes_on_from_the_states_on_disk(workers: int) -> None:
+    world = pipeline(workers=workers)
+    world.until(lambda: len(world.kubelet.states) >= 3)
+    world.edit(EXTRACT, suspend=True)
+    world.until_phase(EXTRACT, "Suspended")
+    before = len(world.kubelet.states)
+    assert 3 <= before < 12
+    assert Role.WORKER not in {role(raw) for raw in world.children(EXTRACT)}
+    for _ in range(5):
+        world.go_on()
+    assert (world.status(EXTRACT)["phase"], len(world.kubelet.states)) == ("Suspended", before)
+
+    world.edit(EXTRACT, suspend=False)
+    world.until_phase(EXTRACT, "Succeeded")
+
+    attempts = world.status(EXTRACT)["attempts"]
+    assert [(each["count"], each["withoutProgress"]) for each in attempts] == [(2, 0)] * workers
+
+
+def test_an_extraction_that_is_suspended_while_it_is_planned_is_planned_when_it_goes_on() -> None:
+    world = pipeline()
+    world.until_runs(EXTRACT, Role.PLAN)
+    world.edit(EXTRACT, suspend=True)
+    world.until_phase(EXTRACT, "Suspended")
+    assert "plan" not in world.status(EXTRACT)
+
+    world.edit(EXTRACT, suspend=False)
+    world.until_phase(EXTRACT, "Succeeded")
+
+
+def test_another_restart_word_starts_the_extractor_anew_and_it_is_told_the_word() -> None:
+    world = at_work()
+    (old,) = world.running(EXTRACT, Role.WORKER)
+    world.edit(EXTRACT, restart="again")
+
+    def others() -> set[str]:
+        return {raw["metadata"]["name"] for raw in world.running(EXTRACT, Role.WORKER)} - {
+            old["metadata"]["name"]
+        }
+
+    world.until(lambda: bool(others()))
+    (raw,) = [raw for raw in world.children(EXTRACT) if "job.yaml" in raw.get("data", {})]
+    assert json.loads(raw["data"]["job.yaml"])["run"]["restart"] == "again"
+    world.until_phase(EXTRACT, "Succeeded")
+    assert world.status(EXTRACT)["restartServed"] == "again"
+    assert [each["count"] for each in world.status(EXTRACT)["attempts"]] == [2]
+
+
+def test_an_extraction_that_was_active_for_too_long_fails_and_lets_go_of_its_gpus() -> None:
+    world = pipeline(activeDeadline="10m")
+    world.until_phase(EXTRACT, "Running")
+    world.time += timedelta(minutes=10)
+    world.settle()
+    status = world.status(EXTRACT)
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+    world.until(lambda: not world.running(EXTRACT, Role.WORKER))
+    for _ in range(5):
+        world.go_on()
+    assert world.running(EXTRACT, Role.WORKER) == []
+
+
+def test_an_extraction_is_removed_so_long_after_its_end_and_not_before() -> None:
+    world = pipeline(ttlAfterFinished="1h")
+    world.until_phase(EXTRACT, "Succeeded")
+
+    def is_there() -> bool:
+        return EXTRACT.name in world.server.objects[Kind.EXTRACT_RUN]
+
+    world.time += timedelta(minutes=58)
+    world.settle()
+    assert is_there()
+    world.time += timedelta(minutes=2)
+    world.settle()
+    assert not is_there()
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_servers_are_ready_when_every_worker_has_its_own(workers: int) -> None:
     world = pipeline(workers=workers)

@@ -220,7 +220,7 @@ class Kubelet:
                     case _ if left:
                         self.states.add(left[0])
                     case _:
-                        self.end(pod, 0, extract_worker_message(len(self._share(container))))
+                        self.end(pod, 0, self._last_words(pod, container))
 
     def _generate(self, pod: Object, container: Container) -> None:
         config = self._config(pod)
@@ -253,10 +253,15 @@ class Kubelet:
         elif is_training(pod):
             self.training.stop(pod, self)
         else:
-            share = self._share(container)
-            done = share <= self.rows
-            last = worker_message(len(share & self.rows), len(share))
-            self.end(pod, ExitCode.DONE if done else ExitCode.INTERRUPTED, last)
+            done = self._share(container) <= (self.states if is_extracting(pod) else self.rows)
+            code = ExitCode.DONE if done else ExitCode.INTERRUPTED
+            self.end(pod, code, self._last_words(pod, container))
+
+    def _last_words(self, pod: Object, container: Container) -> TerminationMessage:
+        share = self._share(container)
+        if is_extracting(pod):
+            return extract_worker_message(len(share & self.states), len(share))
+        return worker_message(len(share & self.rows), len(share))
 
     def _place(self, pod: Object) -> None:
         """Onto the first node that the pod's affinity allows; it says so when there is none."""
