@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_api.jobconfig import JobModel
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.model.facts import read_model
+from draftmill_jobs.model.fingerprint import tokenizer_hash
 from tests.support.extract_job import ExtractJob
 from tests.support.tiny_llama import make_tiny_llama
 
@@ -29,9 +32,14 @@ async def job(tmp_path: Path, llama: Path) -> ExtractJob:
 
 
 async def test_a_whole_store_gets_a_manifest_that_says_what_it_is_made_of(job: ExtractJob) -> None:
+    job.add(2, 2, status="malformed")
     result = job.finish()
 
+    model = read_model(JobModel(name="tiny", path=str(job.model)))
     manifest = json.loads((job.output / "manifest.json").read_text())
+    assert manifest["tokenizerSHA256"] == tokenizer_hash(job.model)
+    assert manifest["chatTemplateSHA256"] == model.tokenizer.template_hash
+    assert manifest["skipped"] == {"status": 1, "long": 0, "noAnswer": 0, "limit": 0}
     assert manifest["binding"]["layerIds"] == [1, 2, 4]
     assert manifest["binding"]["layerConvention"] == "entering layer"
     assert manifest["model"]["fingerprint"] == job.fingerprint
