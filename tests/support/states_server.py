@@ -79,8 +79,10 @@ class StatesServer:
     Attributes:
         trouble: Given a request's tokens and how often they were asked for before; None is a good answer.
             Asked once the preflight is over, or from the start with `from_the_start`.
-        asked: The tokens of every request after the preflight.
-        most_staged: Most tokens that were on their way or in the folder at once.
+        asked: The tokens of every request after the preflight, or from the start.
+        most_staged: Most tokens that were on their way or in the folder at once, after the preflight.
+        waiting: Requests that are held.
+        in_flight: Requests that are not answered yet.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class StatesServer:
         self.holding = asyncio.Event()
         self.holding.set()
         self.waiting = 0
+        self.in_flight = 0
         self.staging = staging
         self.layers = layers
         self._facts = facts
@@ -103,7 +106,7 @@ class StatesServer:
         self._head = load_head(model, facts)
         self._counts: dict[tuple[int, ...], int] = {}
         self._tokens: dict[Path, int] = {}
-        self._in_flight = 0
+        self._tokens_in_flight = 0
         self._mass_begun = False
         self._writes: set[asyncio.Task[None]] = set()
         self.url = ""
@@ -138,6 +141,11 @@ class StatesServer:
         finally:
             self.holding.set()
 
+    def let_through(self) -> None:
+        """Answers the requests that are held, and holds those that come."""
+        self.holding.set()
+        self.holding.clear()
+
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self.is_dead else 200)
 
@@ -152,11 +160,13 @@ class StatesServer:
         body = await request.json()
         ids = tuple(body["prompt"])
         assert body["max_tokens"] == 1
-        self._in_flight += len(ids)
+        self.in_flight += 1
+        self._tokens_in_flight += len(ids)
         try:
             return await self._answer(request, body, ids)
         finally:
-            self._in_flight -= len(ids)
+            self.in_flight -= 1
+            self._tokens_in_flight -= len(ids)
 
     async def _answer(
         self, request: web.Request, body: dict[str, Any], ids: tuple[int, ...]
@@ -164,15 +174,15 @@ class StatesServer:
         is_preflight = "prompt_logprobs" in body or not self._mass_begun
         if "prompt_logprobs" in body:
             self._mass_begun = True
-        trouble = None
-        if not is_preflight or self.from_the_start:
-            number = self._counts.get(ids, 0)
+        is_told = not is_preflight or self.from_the_start
+        number = self._counts.get(ids, 0)
+        if is_told:
             self._counts[ids] = number + 1
             self.asked.append(ids)
-            trouble = self.trouble(ids, number)
         self.waiting += 1
         await self.holding.wait()
         self.waiting -= 1
+        trouble = self.trouble(ids, number) if is_told else None
         if self.is_dead or trouble is Trouble.DEATH:
             self.is_dead = True
             assert request.transport is not None
@@ -182,7 +192,8 @@ class StatesServer:
             status = 400 if trouble is Trouble.BAD_REQUEST else 500
             return web.json_response({"error": {"message": "no", "code": status}}, status=status)
         path = self.staging / f"cmpl-{body['request_id']}-0-{uuid.uuid4().hex[:8]}.safetensors"
-        self._note_staged(path, len(ids))
+        if not is_preflight:
+            self._note_staged(path, len(ids))
         await self._stage(path, ids, trouble)
         said = Path("/elsewhere") / path.name if trouble is Trouble.ELSEWHERE else path
         choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": "length"}
@@ -197,7 +208,7 @@ class StatesServer:
         self._tokens = {each: count for each, count in self._tokens.items() if each.exists()}
         self._tokens[path] = tokens
         others = sum(count for each, count in self._tokens.items() if each != path)
-        self.most_staged = max(self.most_staged, others + self._in_flight)
+        self.most_staged = max(self.most_staged, others + self._tokens_in_flight)
 
     def _logprobs(self, ids: tuple[int, ...]) -> list[dict[str, Any] | None]:
         last = states_of(ids, self.layers, self._facts.hidden_size)[:, -1]

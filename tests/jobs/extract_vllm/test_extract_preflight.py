@@ -1,4 +1,4 @@
-"""Which servers are refused before the mass of rows.
+"""Which servers are refused before the mass of rows, and which rows do not make a server refused.
 
 Reported by users of other tools, and tested here: a layer is dropped, states are all zero, the last state is
 of another layer, which only the server's own next tokens show.
@@ -6,14 +6,26 @@ of another layer, which only the server's own next tokens show.
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
-from tests.support.states_server import StatesServer, Trouble
+from tests.support.job import until
+from tests.support.states_server import StatesServer, Trouble, assert_stored, ids_of, with_rows
+
+LONG = 20  # tokens
+
+
+def longest_first(job: ExtractJob) -> list[list[int]]:
+    """The tokens of each row, in the order in which rows are done."""
+    return sorted(map(ids_of, job.records), key=lambda ids: -len(ids))
 
 
 @pytest.mark.parametrize(
@@ -22,9 +34,11 @@ from tests.support.states_server import StatesServer, Trouble
         (Trouble.LAYER_DROPPED, r"states \[\d+, 2, 16\] are not those of 3 layers"),
         (Trouble.ZERO, "vectors are zero"),
         (Trouble.NOT_A_NUMBER, "NaN in 1 of"),
+        (Trouble.INFINITE, "infinite in 1 of"),
         (Trouble.SHORT, "tokens were asked for"),
         (Trouble.OTHER_TOKENS, "1 ids differ, the first at position"),
-        (Trouble.MISSING, "it writes no states: the server let go of"),
+        (Trouble.MISSING, "no states are written: the server let go of"),
+        (Trouble.TORN, "no states are written: cmpl-draftmill-"),
         (Trouble.NO_PATH, "the answer names no hidden_states_path"),
         (Trouble.ELSEWHERE, "the server writes states to /elsewhere, and the extractor reads them in"),
         (Trouble.BAD_REQUEST, "HTTP 400"),
@@ -42,6 +56,146 @@ async def test_a_server_that_cannot_be_trusted_is_refused_before_the_mass(
         await job.extract()
 
     assert not list(job.output.glob("states-*"))
+    assert not list(server.staging.iterdir())
+
+
+@pytest.mark.parametrize(
+    "is_bad",
+    [lambda ids: len(ids) > LONG, lambda ids: len(ids) <= LONG],
+    ids=["long rows", "short rows"],
+)
+async def test_a_server_that_is_wrong_for_rows_of_some_length_is_refused_before_the_mass(
+    job: ExtractJob, server: StatesServer, is_bad: Callable[[Sequence[int]], bool]
+) -> None:
+    for number in range(10):
+        job.add(4, 4 if number % 2 else LONG)
+    server.from_the_start = True
+    server.trouble = lambda ids, _number: Trouble.NOT_A_NUMBER if is_bad(ids) else None
+
+    with pytest.raises(JobRefusedError, match=r"NaN in 1 of .* NaN in 1 of .* NaN in 1 of") as refused:
+        await job.extract()
+
+    assert refused.value.reason == "PreflightFailed"
+    assert not list(job.output.glob("states-*"))
+
+
+async def test_a_server_that_is_wrong_for_rows_beside_each_other_is_refused_before_the_mass(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add_many(10)
+    server.from_the_start = True
+    server.trouble = lambda _ids, _number: Trouble.NOT_A_NUMBER if server.in_flight > 1 else None
+    server.holding.clear()
+    extracting = asyncio.create_task(job.extract())
+    for asked in (1, 2, 4):  # a short row, a long one, both
+        await until(lambda wanted=asked: len(server.asked) == wanted)
+        server.let_through()
+
+    with pytest.raises(JobRefusedError, match="are right alone, but not beside each other: NaN in 1 of"):
+        await extracting
+
+    short, long = longest_first(job)[-1], longest_first(job)[0]
+    assert [list(ids) for ids in server.asked[:2]] == [short, long]
+    assert sorted(map(list, server.asked[2:])) == sorted([short, long])
+
+
+@pytest.mark.parametrize(
+    ("place", "trouble"),
+    [
+        (0, Trouble.NOT_A_NUMBER),
+        (0, Trouble.OTHER_TOKENS),
+        (0, Trouble.TORN),
+        (0, Trouble.BAD_REQUEST),
+        (0, Trouble.NO_PATH),
+        (0, Trouble.SERVER_ERROR),
+        (-1, Trouble.NOT_A_NUMBER),
+        (-1, Trouble.SERVER_ERROR),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, Trouble) else f"place {value}",
+)
+async def test_a_bad_row_is_no_proof_against_a_server_whatever_is_bad_about_it(
+    job: ExtractJob, server: StatesServer, place: int, trouble: Trouble
+) -> None:
+    job.add_many(100, longest=8)
+    job.fields["retries"] = 0
+    bad = longest_first(job)[place]
+    server.from_the_start = True
+    server.trouble = with_rows(trouble, [bad])
+
+    code, progress = await job.extract()
+
+    assert (code, progress.rows, progress.quarantined) == (ExitCode.DONE, 99, 1)
+    assert_stored(job, server, without=1)
+
+
+async def test_a_server_that_comes_back_is_not_asked_for_the_row_that_killed_it_to_prove_itself(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add_many(100, longest=8)
+    deadly = longest_first(job)[0]
+    server.from_the_start = True
+    server.trouble = with_rows(Trouble.DEATH, [deadly])
+
+    extracting = asyncio.create_task(job.extract())
+    while not extracting.done():
+        await until(lambda: server.is_dead or extracting.done(), within=60)
+        server.is_dead = False
+    code, progress = await extracting
+
+    assert (code, progress.rows, progress.quarantined) == (ExitCode.DONE, 99, 1)
+    (line,) = (json.loads(line) for line in (job.output / "quarantine.jsonl").read_text().splitlines())
+    assert server.asked.count(tuple(deadly)) <= 1 + line["tries"]
+    assert_stored(job, server, without=1)
+
+
+async def test_two_bad_rows_of_different_kinds_are_no_proof_against_a_server(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add_many(200, longest=8)
+    job.fields["retries"] = 0
+    order = longest_first(job)
+    troubles = {tuple(order[0]): Trouble.INFINITE, tuple(order[-1]): Trouble.BAD_REQUEST}
+    server.from_the_start = True
+    server.trouble = lambda ids, _number: troubles.get(tuple(ids))
+
+    _, progress = await job.extract()
+
+    assert (progress.rows, progress.quarantined) == (198, 2)
+
+
+async def test_when_a_bad_row_is_all_that_is_left_the_server_is_proven_with_rows_that_are_stored(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add_many(100, longest=8)
+    job.fields["retries"] = 0
+    job.run["uid"] = "one"
+    bad = longest_first(job)[50]
+    server.from_the_start = True
+    server.trouble = with_rows(Trouble.ZERO, [bad])
+    await job.extract()
+
+    job.run["uid"] = "another"
+    code, progress = await job.extract()
+
+    assert (code, progress.rows, progress.quarantined) == (ExitCode.DONE, 99, 1)
+    assert_stored(job, server, without=1)
+
+
+async def test_a_server_need_not_take_the_longer_rows_that_are_stored(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    for _ in range(3):
+        job.add(4, 16)
+    await job.extract()
+    job.add_many(20, longest=8)
+    server.max_model_len = 10
+    server.from_the_start = True
+    server.trouble = lambda ids, _number: Trouble.BAD_REQUEST if len(ids) >= 10 else None
+
+    _, progress = await job.extract()
+
+    assert progress.rows == 23
+    assert_stored(job, server)
 
 
 async def test_a_server_with_too_short_a_limit_is_refused(job: ExtractJob, server: StatesServer) -> None:

@@ -12,6 +12,7 @@ from draftmill_jobs.extract.board import Board
 from draftmill_jobs.extract.keeper import Keeper
 from draftmill_jobs.extract.preparing import Prepared
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.extract.sampling import Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +21,14 @@ class Work:
 
     Attributes:
         rows: Those that are not settled yet; each is read when it is asked for.
-        sample: Reads so many of them, of every length, for checks before the mass.
+        sample: All rows, settled ones too, for checks before the mass.
         stop: Set when nothing more shall be begun.
         config: The config in force, which may change.
     """
 
     prepared: Prepared
     rows: Iterator[Row]
-    sample: Callable[[int], list[Row]]
+    sample: Sample
     keeper: Keeper
     board: Board
     stop: asyncio.Event

@@ -19,34 +19,55 @@ from draftmill_jobs.shared.settings import Share
 
 
 @dataclass(slots=True)
-class RowIndex:
-    """Rows to extract: 14 bytes each."""
+class _Places:
+    """Where rows are: 14 bytes each."""
 
-    _files: array[int] = field(default_factory=lambda: array("H"))
-    _offsets: array[int] = field(default_factory=lambda: array("Q"))
-    _tokens: array[int] = field(default_factory=lambda: array("I"))
+    files: array[int] = field(default_factory=lambda: array("H"))
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    tokens: array[int] = field(default_factory=lambda: array("I"))
+
+
+@dataclass(slots=True)
+class RowIndex:
+    """Rows by number: first those that are left to do, as many as its length, then those that are settled."""
+
+    _left: _Places = field(default_factory=_Places)
+    _settled: _Places = field(default_factory=_Places)
 
     def __len__(self) -> int:
-        return len(self._tokens)
+        return len(self._left.tokens)
 
-    def add(self, file: int, offset: int, tokens: int) -> None:
-        """Takes a row in."""
-        self._files.append(file)
-        self._offsets.append(offset)
-        self._tokens.append(tokens)
+    def add(self, file: int, offset: int, tokens: int, *, is_left: bool = True) -> None:
+        """Takes a row in. Numbers stand when all rows are there."""
+        places = self._left if is_left else self._settled
+        places.files.append(file)
+        places.offsets.append(offset)
+        places.tokens.append(tokens)
 
     def tokens(self, row: int) -> int:
         """Tokens of a row, after the cut."""
-        return self._tokens[row]
+        places, at = self._find(row)
+        return places.tokens[at]
 
     def place(self, row: int) -> tuple[int, int]:
         """Number of a row's file, and where its line starts."""
-        return self._files[row], self._offsets[row]
+        places, at = self._find(row)
+        return places.files[at], places.offsets[at]
 
-    def longest_first(self) -> Sequence[int]:
-        """The rows by length, so that rows of like length stand together and the longest fail first."""
-        order = np.argsort(-np.frombuffer(self._tokens, np.uint32).astype(np.int64), kind="stable")
+    def longest_first(self, *, settled: bool = False) -> Sequence[int]:
+        """The rows by length, so that rows of like length stand together and the longest fail first.
+
+        Args:
+            settled: Those that are settled too.
+        """
+        groups = (self._left, self._settled) if settled else (self._left,)
+        lengths = [np.frombuffer(each.tokens, np.uint32) for each in groups if each.tokens]
+        order = np.argsort(-np.concatenate(lengths).astype(np.int64), kind="stable")
         return array("I", order.astype(np.uint32).tobytes())
+
+    def _find(self, row: int) -> tuple[_Places, int]:
+        left = len(self)
+        return (self._left, row) if row < left else (self._settled, row - left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +90,7 @@ class Input:
         Args:
             max_rows: Rows beyond these are left out.
             share: The rows that go into the index.
-            is_done: Whether a row of the share is settled already, so that it does not.
+            is_done: Whether a row of the share is settled already.
 
         Raises:
             JobRefusedError: The records cannot be used.
@@ -78,8 +99,8 @@ class Input:
         for found in read_records(self.files, self.rules, self.model):
             if survey.take(found.kept, found.tokens) and found.row is not None:
                 row = found.row
-                if owns(share, row.facts.id) and not is_done(row):
-                    index.add(found.file, found.offset, row.tokens)
+                if owns(share, row.facts.id):
+                    index.add(found.file, found.offset, row.tokens, is_left=not is_done(row))
         return survey, index
 
     def read(self, index: RowIndex, rows: Sequence[int]) -> Iterator[Row]:

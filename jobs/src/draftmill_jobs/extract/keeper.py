@@ -69,6 +69,10 @@ class Keeper:
             raise
         self._board.stored(row.tokens, self._layout.row_bytes(row.tokens))
 
+    def has_given_up(self, row: Row) -> bool:
+        """Whether this run has quarantined a row, whichever worker and start did."""
+        return row.facts.key in self._quarantine.rows
+
     async def give_up(self, row: Row, reason: str, message: str, tries: int) -> None:
         """Quarantines a row.
 

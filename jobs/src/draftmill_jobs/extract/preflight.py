@@ -1,12 +1,18 @@
-"""The proof, before the mass of rows, that a server's states are those of tokens, layers and model."""
+"""The proof, before the mass of rows, that a server's states are those of tokens, layers and model.
+
+It is the server that is proven. What is wrong with a row is the row's: others are asked for in its place, and
+the mass of rows brings it to its end. A server that is wrong is so for any row.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from functools import cached_property
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -16,6 +22,7 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.asking import Asked, Asker
 from draftmill_jobs.extract.backend import Work
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.extract.sampling import Sample
 from draftmill_jobs.extract.staging import Staging, StagingError
 from draftmill_jobs.extract.teacher import (
     FULL_AGREEMENT,
@@ -31,9 +38,42 @@ from draftmill_jobs.store.values import to_float32
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _TRIES: Final = 3  # for a file that does not come
+_MOST_BAD: Final = 2  # rows of the dozen of a proof; a run may lose one of a hundred
 _TEACHER_TOKENS: Final = 1024  # of a row, from its start: logits of all of them are made on the server
 _TEACHER_POSITIONS: Final = 2048  # of all rows together
+
+
+class _BadRowError(Exception):
+    """What came for a row cannot be right; the message says in which way."""
+
+
+class _Proof:
+    """One proof of an endpoint: the rows to choose from, and those of them that were bad."""
+
+    def __init__(self, endpoint: Endpoint, sample: Sample) -> None:
+        self.endpoint = endpoint
+        self.sample = sample
+        self._bad: dict[tuple[str, str], str] = {}
+
+    def is_bad(self, row: Row) -> bool:
+        return row.facts.key in self._bad
+
+    def set_aside(self, row: Row, problem: str) -> None:
+        """Takes a row for a bad one.
+
+        Raises:
+            JobRefusedError: There are too many for that.
+        """
+        self._bad[row.facts.key] = f"{_words(row)}: {problem}"
+        if len(self._bad) > _MOST_BAD:
+            raise self.refusal()
+
+    def refusal(self) -> JobRefusedError:
+        """No row is left that could be right, or too many are not."""
+        return _disagreement(self.endpoint, "; ".join(self._bad.values()))
 
 
 class Preflight:
@@ -44,46 +84,87 @@ class Preflight:
         self._asker = asker
         self._staging = staging
         self._work = work
+        # How often a row was bad, or its server was lost: others are asked for first.
+        self._failed: Counter[tuple[str, str]] = Counter()
 
     async def prove(self, endpoint: Endpoint) -> None:
         """Returns when the endpoint can be trusted.
 
         Raises:
             JobRefusedError: It cannot; both values are in the message.
-            RequestFailedError: It did not answer this time.
+            RequestFailedError: It did not answer this time. Another time, it is asked for other rows.
         """
-        wanted = max(2, self._work.config().verify.teacher_argmax_sample)
-        rows = await asyncio.to_thread(self._work.sample, wanted)
-        longest, shortest = rows[0], rows[-1]
-        await self._check_model(endpoint, longest)
-        await self._look(endpoint, shortest)
-        await self._look(endpoint, longest)
-        await asyncio.gather(self._look(endpoint, shortest), self._look(endpoint, longest))
-        await self._check_teacher(endpoint, rows)
+        length = await self._check_model(endpoint)
+        sample = self._work.sample if length is None else self._work.sample.shorter_than(length)
+        proof = _Proof(endpoint, sample)
+        places = sample.spread(max(2, self._work.config().verify.teacher_argmax_sample))
+        short = await self._first_right(proof, places[-1], self._look)
+        long = await self._first_right(proof, places[0], self._look)
+        await self._look_at_once(endpoint, short, long)
+        await self._check_teacher(proof, places)
         log.info("endpoint %s passed the preflight", endpoint.spec.name)
 
-    async def _check_model(self, endpoint: Endpoint, longest: Row) -> None:
+    async def _check_model(self, endpoint: Endpoint) -> int | None:
+        """The server's max_model_len, if it tells."""
         served = await read_served_models(self._pool.session, endpoint.spec.url)
         name = self._work.config().model.name
         if name not in served:
             names = ", ".join(sorted(served)) or "none"
             raise _disagreement(endpoint, f"model.name is {name}, and it serves {names}")
         length = served[name]
+        longest = await asyncio.to_thread(self._work.sample.longest)
         if length is not None and length <= longest.tokens:
             raise _disagreement(
                 endpoint,
                 f"the longest row, {longest}, has {longest.tokens} tokens, and its max_model_len is "
                 f"{length}; it must be larger",
             )
+        return length
 
-    async def _look(self, endpoint: Endpoint, row: Row) -> None:
+    async def _first_right(
+        self, proof: _Proof, place: int, look: Callable[[Endpoint, Row], Awaitable[T]]
+    ) -> T:
+        """What is seen of the first row near a place that is right; rows that failed before come last.
+
+        Raises:
+            JobRefusedError: None is, or too many are not.
+        """
+        rows = await asyncio.to_thread(proof.sample.near, place)
+        for row in sorted(rows, key=self._doubts):
+            if proof.is_bad(row):
+                continue
+            try:
+                return await look(proof.endpoint, row)
+            except _BadRowError as error:
+                log.warning("preflight of endpoint %s: %s: %s", proof.endpoint.spec.name, _words(row), error)
+                self._failed[row.facts.key] += 1
+                proof.set_aside(row, str(error))
+        raise proof.refusal()
+
+    def _doubts(self, row: Row) -> int:
+        return self._failed[row.facts.key] + self._work.keeper.has_given_up(row)
+
+    async def _look(self, endpoint: Endpoint, row: Row) -> Row:
         asked = await self._ask(endpoint, row)
         try:
-            self._check(endpoint, row, asked)
+            self._check(row, asked)
         finally:
             self._staging.discard(asked.staged.path)
+        return row
 
-    def _check(self, endpoint: Endpoint, row: Row, asked: Asked) -> None:
+    async def _look_at_once(self, endpoint: Endpoint, *rows: Row) -> None:
+        """Rows that are right alone must be so beside each other: they are not to blame any more."""
+        looks = (self._look(endpoint, row) for row in rows)
+        found = await asyncio.gather(*looks, return_exceptions=True)
+        failures = [each for each in found if isinstance(each, BaseException)]
+        if failures:
+            failure = min(failures, key=lambda each: isinstance(each, _BadRowError))
+            if not isinstance(failure, _BadRowError):
+                raise failure
+            names = " and ".join(map(_words, rows))
+            raise _disagreement(endpoint, f"{names} are right alone, but not beside each other: {failure}")
+
+    def _check(self, row: Row, asked: Asked) -> None:
         binding = self._work.prepared.binding
         try:
             check_row(
@@ -94,7 +175,7 @@ class Preflight:
                 hidden_size=binding.hidden_size,
             )
         except RowRefusedError as error:
-            raise _disagreement(endpoint, f"row {row} of {row.tokens} tokens: {error.message}") from error
+            raise _BadRowError(error.message) from error
 
     async def _ask(self, endpoint: Endpoint, row: Row, *, with_likeliest: bool = False) -> Asked:
         for left in reversed(range(_TRIES)):
@@ -102,34 +183,39 @@ class Preflight:
                 return await self._asker.ask(endpoint, row.token_ids, with_likeliest=with_likeliest)
             except StagingError as error:
                 if not left:
-                    raise _disagreement(endpoint, f"it writes no states: {error}; see its log") from error
+                    raise _BadRowError(f"no states are written: {error}; see the server's log") from error
             except RequestFailedError as error:
-                if error.verdict is Verdict.RETRY and error.kind is not FailureKind.INVALID_RESPONSE:
-                    raise
-                raise _disagreement(endpoint, f"row {row} of {row.tokens} tokens: {error.message}") from error
+                raise self._judge(endpoint, row, error) from error
         raise AssertionError("the last try returns or raises")
+
+    def _judge(self, endpoint: Endpoint, row: Row, error: RequestFailedError) -> Exception:
+        """What a failed request means."""
+        if error.verdict is Verdict.STOP:
+            return _disagreement(endpoint, f"it refuses every request: {error.message}")
+        if error.verdict is Verdict.DEAD or error.kind is FailureKind.INVALID_RESPONSE:
+            return _BadRowError(error.message)
+        self._failed[row.facts.key] += 1
+        return RequestFailedError(
+            error.kind, f"{_words(row)}: {error.message}", retry_after=error.retry_after
+        )
 
     @cached_property
     def _head(self) -> TeacherHead:
         return load_head(Path(self._work.config().model.path), self._work.prepared.model)
 
-    async def _check_teacher(self, endpoint: Endpoint, rows: list[Row]) -> None:
+    async def _check_teacher(self, proof: _Proof, places: list[int]) -> None:
         """The last state, through final norm and output head, must give the server's own likeliest tokens."""
         found = Agreement()
         is_half = False
-        most = max(1, _TEACHER_POSITIONS // len(rows))
-        for row in (_start_of(row) for row in rows if row.tokens > 1):
-            asked = await self._ask(endpoint, row, with_likeliest=True)
-            try:
-                self._check(endpoint, row, asked)
-                is_half = is_half or asked.staged.is_half
-                found += await asyncio.to_thread(self._compare, asked, most)
-            finally:
-                self._staging.discard(asked.staged.path)
+        tell = partial(self._tell, most=max(1, _TEACHER_POSITIONS // len(places)))
+        for place in places:
+            told, of_half = await self._first_right(proof, place, tell)
+            is_half = is_half or of_half
+            found += told
         wanted = HALF_AGREEMENT if is_half else FULL_AGREEMENT
         if not found.is_enough(wanted):
             raise _disagreement(
-                endpoint,
+                proof.endpoint,
                 "the last state, through final norm and output head, gives its likeliest token at "
                 f"{found.share:.2%} of {found.positions} positions; {wanted:.1%} are expected, with near "
                 f"ties at the others ({found.misses - found.ties} are none); the worst: {found.example}. Are "
@@ -141,6 +227,18 @@ class Preflight:
             found.positions,
             found.rounded,
         )
+
+    async def _tell(self, endpoint: Endpoint, row: Row, *, most: int) -> tuple[Agreement, bool]:
+        """How the head agrees at some positions of a row, and whether its states are of 16 bits."""
+        row = _start_of(row)
+        if row.tokens == 1:
+            return Agreement(), False  # there is no next token
+        asked = await self._ask(endpoint, row, with_likeliest=True)
+        try:
+            self._check(row, asked)
+            return await asyncio.to_thread(self._compare, asked, most), asked.staged.is_half
+        finally:
+            self._staging.discard(asked.staged.path)
 
     def _compare(self, asked: Asked, most: int) -> Agreement:
         assert asked.likeliest is not None  # noqa: S101 - it was asked for
@@ -155,3 +253,7 @@ def _start_of(row: Row) -> Row:
 
 def _disagreement(endpoint: Endpoint, sentence: str) -> JobRefusedError:
     return JobRefusedError("PreflightFailed", f"endpoint {endpoint.spec.name}: {sentence}")
+
+
+def _words(row: Row) -> str:
+    return f"row {row} of {row.tokens} tokens"

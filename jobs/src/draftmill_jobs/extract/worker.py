@@ -6,9 +6,6 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Sequence
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -28,6 +25,7 @@ from draftmill_jobs.extract.planning import check_usable, survey_plan
 from draftmill_jobs.extract.preparing import Prepared, prepare
 from draftmill_jobs.extract.quarantine import Quarantine
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.extract.sampling import Sample
 from draftmill_jobs.extract.selection import Survey
 from draftmill_jobs.extract.transformers_backend import TransformersBackend
 from draftmill_jobs.extract.vllm_backend import VllmBackend
@@ -195,11 +193,10 @@ class Extractor:
         return index
 
     async def _extract(self, prepared: Prepared, index: RowIndex, keeper: Keeper, grace: float) -> None:
-        order = index.longest_first()
         work = Work(
             prepared=prepared,
-            rows=prepared.input.read(index, order),
-            sample=partial(_sample, prepared, index, order),
+            rows=prepared.input.read(index, index.longest_first()),
+            sample=Sample.of(prepared.input, index),
             keeper=keeper,
             board=self._board,
             stop=self._stop,
@@ -256,13 +253,6 @@ class Extractor:
                 last = now
                 log.info(self._board.line(now))
             await asyncio.sleep(1.0)
-
-
-def _sample(prepared: Prepared, index: RowIndex, order: Sequence[int], count: int) -> list[Row]:
-    """Rows spread evenly from the longest to the shortest, both of them included."""
-    last = len(order) - 1
-    chosen = sorted({round(i * last / max(1, count - 1)) for i in range(count)})
-    return list(prepared.input.read(index, [order[each] for each in islice(chosen, count)]))
 
 
 def _check_same(survey: Survey, plan: ExtractPlan) -> None:
