@@ -7,6 +7,7 @@ of another layer, which only the server's own next tokens show.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,8 +38,8 @@ def longest_first(job: ExtractJob) -> list[list[int]]:
         (Trouble.INFINITE, "infinite in 1 of"),
         (Trouble.SHORT, "tokens were asked for"),
         (Trouble.OTHER_TOKENS, "1 ids differ, the first at position"),
-        (Trouble.MISSING, "no states are written: the server let go of"),
-        (Trouble.TORN, "no states are written: cmpl-draftmill-"),
+        (Trouble.MISSING, "no states came: the server let go of"),
+        (Trouble.TORN, "no states came: cmpl-draftmill-"),
         (Trouble.NO_PATH, "the answer names no hidden_states_path"),
         (Trouble.ELSEWHERE, "the server writes states to /elsewhere, and the extractor reads them in"),
         (Trouble.BAD_REQUEST, "HTTP 400"),
@@ -196,6 +197,25 @@ async def test_a_server_need_not_take_the_longer_rows_that_are_stored(
 
     assert progress.rows == 23
     assert_stored(job, server)
+
+
+async def test_a_server_whose_files_cannot_be_deleted_is_refused_before_the_mass(
+    job: ExtractJob, server: StatesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.add_many(5)
+    unlink = Path.unlink
+
+    def unlink_ours(path: Path, *, missing_ok: bool = False) -> None:
+        if path.parent == server.staging:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink_ours)
+        with pytest.raises(JobRefusedError, match=r"cannot delete .*; let server and extractor run as one"):
+            await job.extract()
+
+    assert not list(job.output.glob("states-*"))
 
 
 async def test_a_server_with_too_short_a_limit_is_refused(job: ExtractJob, server: StatesServer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -10,10 +11,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.extract.staging import Staging, StagingError
 
 HOUR = 3600.0
+
+
+def forbidden(*_: object, **__: object) -> None:
+    """What the system says where root, as whom tests may run, may do all."""
+    raise PermissionError(errno.EACCES, "Permission denied")
 
 
 def stage(staging: Staging, folder: Path, name: str = "1") -> Path:
@@ -58,6 +64,94 @@ async def test_a_file_without_states_is_none(tmp_path: Path) -> None:
 
     with pytest.raises(StagingError, match="has no hidden_states"):
         await staging.read(path)
+
+
+def lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def make_unreadable(path: Path) -> None:
+    """Puts a folder in a file's place: nobody can read it or delete it as a file, not even root."""
+    path.unlink()
+    path.mkdir()
+
+
+async def test_a_lock_that_cannot_be_read_is_as_a_file_that_cannot(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    make_unreadable(lock_of(path))
+
+    with pytest.raises(StagingError, match=r"1\.safetensors\.lock cannot be read: Is a directory"):
+        await staging.read(path)
+
+
+async def test_of_a_file_that_is_anothers_the_sentence_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    monkeypatch.setattr(Path, "open", forbidden)
+
+    with pytest.raises(StagingError, match="let server and extractor run as one user"):
+        await staging.read(path)
+
+
+def test_a_file_whose_lock_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    os.utime(path, (0, 0))
+    make_unreadable(lock_of(path))
+    staging.forget(f"{staging.prefix}1")
+
+    staging.purge_all()
+    staging.purge_forgotten()
+    staging.purge_old()
+
+    assert path.exists()
+
+
+def test_after_a_file_that_cannot_be_deleted_no_other_is_expected(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    make_unreadable(path)
+
+    staging.discard(path)
+
+    with pytest.raises(JobFailedError, match=r"cannot delete .*1\.safetensors: Is a directory"):
+        staging.expected(str(path))
+    assert not lock_of(path).exists()
+
+
+def test_a_folder_in_which_nothing_may_be_deleted_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    monkeypatch.setattr(Path, "unlink", forbidden)
+
+    staging.discard(path)
+
+    with pytest.raises(JobRefusedError, match="let server and extractor run as one user") as refused:
+        staging.expected(str(path))
+    assert refused.value.reason == "StagingMismatch"
+
+
+def test_a_file_of_others_that_cannot_be_deleted_is_theirs(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(Staging(tmp_path, "other-w0"), tmp_path)
+    make_unreadable(path)
+    os.utime(path, (0, 0))
+
+    staging.purge_old()
+
+    assert staging.expected(str(path)) == path
+
+
+def test_a_folder_that_cannot_be_listed_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "staging").touch()
+
+    with pytest.raises(JobFailedError, match=r"cannot list .*staging: Not a directory"):
+        Staging(tmp_path / "staging", "run-w0").purge_all()
 
 
 def test_a_file_in_another_folder_is_refused(tmp_path: Path) -> None:

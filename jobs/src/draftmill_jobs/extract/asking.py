@@ -50,7 +50,7 @@ class Asker:
         Raises:
             RequestFailedError: There is no answer.
             StagingError: There is an answer but no whole file.
-            JobRefusedError: The server writes elsewhere.
+            JobError: The server writes elsewhere, or what it wrote cannot be deleted.
         """
         request = f"{self._staging.prefix}{uuid.uuid4().hex}"
         try:

@@ -183,7 +183,7 @@ class Preflight:
                 return await self._asker.ask(endpoint, row.token_ids, with_likeliest=with_likeliest)
             except StagingError as error:
                 if not left:
-                    raise _BadRowError(f"no states are written: {error}; see the server's log") from error
+                    raise _BadRowError(f"no states came: {error}; see the server's log") from error
             except RequestFailedError as error:
                 raise self._judge(endpoint, row, error) from error
         raise AssertionError("the last try returns or raises")

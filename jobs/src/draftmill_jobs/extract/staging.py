@@ -2,6 +2,8 @@
 
 The server writes a file under its final name and holds an exclusive lock on `<name>.lock` meanwhile. It only
 logs what goes wrong. So a file is read when its lock is free, and may then be missing, short or no such file.
+
+Every file must go when it has been read: the folder has room for those on their way, and no more.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
 from draftmill_jobs.store.checks import StateArray
 from draftmill_jobs.store.tensors import TensorFileError, TensorPlace, parse_header
 
@@ -34,6 +36,7 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.1  # seconds between looks at a lock
 _ORPHAN_SECONDS: Final = 900.0  # after which a file that nobody waits for is deleted
 _STRANGER_SECONDS: Final = 6 * 3600.0  # the same for those of other extractors, which use the folder too
 _STATES, _IDS = "hidden_states", "token_ids"
+_ONE_USER: Final = "let server and extractor run as one user, or in a group that may read and delete there"
 
 
 class StagingError(Exception):
@@ -67,6 +70,7 @@ class Staging:
         self._now = now
         self._sizes: dict[Path, int] = {}
         self._forgotten: dict[str, float] = {}  # parts of names, and since when
+        self._undeletable: tuple[Path, OSError] | None = None
 
     @property
     def bytes(self) -> int:
@@ -78,7 +82,10 @@ class Staging:
 
         Raises:
             JobRefusedError: It is not in the folder: every file would be sought in vain.
+            JobError: One that came before cannot be deleted: the folder would fill.
         """
+        if self._undeletable is not None:
+            raise _storage_error("delete", *self._undeletable)
         path = Path(said)
         if path.parent.resolve() != self._folder.resolve():
             raise JobRefusedError(
@@ -100,9 +107,9 @@ class Staging:
         return staged
 
     def discard(self, path: Path) -> None:
-        """Deletes a file and its lock. May be called from any thread."""
+        """Deletes a file and its lock; if that fails, `expected` tells. May be called from any thread."""
         self._sizes.pop(path, None)
-        _delete(path)
+        self._delete(path)
 
     def forget(self, request: str) -> None:
         """The file of a request, or of this name, is waited for no longer: `purge_forgotten` deletes it."""
@@ -120,8 +127,8 @@ class Staging:
             if now - since > _ORPHAN_SECONDS:
                 self._forgotten.pop(request)
         for path in self._files() if known else ():
-            if any(request in path.name for request, _ in known) and not _is_locked(path):
-                _delete(path)
+            if any(request in path.name for request, _ in known) and _is_free(path):
+                self._delete(path)
 
     def purge_all(self) -> None:
         """Deletes what this worker left before it was started again."""
@@ -129,10 +136,10 @@ class Staging:
             if self.prefix not in path.name:
                 continue
             log.info("staged file %s is of an earlier start and is deleted", path.name)
-            if _is_locked(path):
-                self.forget(path.name)
+            if _is_free(path):
+                self._delete(path)
             else:
-                _delete(path)
+                self.forget(path.name)
 
     def purge_old(self) -> None:
         """Deletes files that nobody waits for any longer."""
@@ -144,16 +151,23 @@ class Staging:
                 limit = _ORPHAN_SECONDS if self.prefix in path.name else _STRANGER_SECONDS
                 lock = _lock_of(path)
                 age = now - (path if path.exists() else lock).stat().st_mtime
-                if age > limit and not _is_locked(path):
+                if age > limit and _is_free(path):
                     log.warning("staged file %s was never asked for and is deleted", path.name)
                     _delete(path)
 
     def _files(self) -> list[Path]:
         """Files of extractors; one of which there is only the lock is among them."""
-        if not self._folder.is_dir():
+        try:
+            names = {path.name.removesuffix(_LOCK) for path in self._folder.iterdir() if _OURS in path.name}
+        except FileNotFoundError:
             return []
-        names = {path.name.removesuffix(_LOCK) for path in self._folder.iterdir() if _OURS in path.name}
+        except OSError as error:
+            raise _storage_error("list", self._folder, error) from error
         return [self._folder / name for name in sorted(names)]
+
+    def _delete(self, path: Path) -> None:
+        """Deletes a file of ours."""
+        self._undeletable = _delete(path) or self._undeletable
 
     async def _until_free(self, path: Path) -> None:
         began, look = time.monotonic(), _FIRST_LOOK
@@ -171,6 +185,14 @@ class Staging:
             look = min(_LONGEST_LOOK, look * 2)
 
 
+def _is_free(path: Path) -> bool:
+    """Whether nobody writes a file; not if that cannot be found out."""
+    try:
+        return not _is_locked(path)
+    except StagingError:
+        return False
+
+
 def _is_locked(path: Path, *, must_exist: bool = False) -> bool:
     try:
         with _lock_of(path).open("rb") as lock:
@@ -183,6 +205,8 @@ def _is_locked(path: Path, *, must_exist: bool = False) -> bool:
         if must_exist:
             raise
         return False
+    except OSError as error:
+        raise _unreadable(_lock_of(path), error) from error
 
 
 def _map(path: Path) -> StagedStates:
@@ -191,7 +215,9 @@ def _map(path: Path) -> StagedStates:
             memory = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     except FileNotFoundError:
         raise StagingError(f"the server let go of {path.name} without having written it") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except ValueError as error:
         raise StagingError(f"{path.name} cannot be read: {error}") from error
     try:
         places = parse_header(memoryview(memory), len(memory))
@@ -217,9 +243,25 @@ def _lock_of(path: Path) -> Path:
     return path.with_name(path.name + _LOCK)
 
 
-def _delete(path: Path) -> None:
+def _delete(path: Path) -> tuple[Path, OSError] | None:
+    """Deletes a file and its lock. Returns which of them cannot be, and why."""
+    failure = None
     for each in (path, _lock_of(path)):
         try:
             each.unlink(missing_ok=True)
         except OSError as error:
             log.warning("cannot delete %s: %s", each, error)
+            failure = (each, error)
+    return failure
+
+
+def _unreadable(path: Path, error: OSError) -> StagingError:
+    hint = f"; {_ONE_USER}" if isinstance(error, PermissionError) else ""
+    return StagingError(f"{path.name} cannot be read: {error.strerror}{hint}")
+
+
+def _storage_error(act: str, path: Path, error: OSError) -> JobError:
+    sentence = f"cannot {act} {path}: {error.strerror}"
+    if isinstance(error, PermissionError):
+        return JobRefusedError("StagingMismatch", f"{sentence}; {_ONE_USER}")
+    return JobFailedError("StorageFailed", sentence)
