@@ -80,6 +80,7 @@ class StatesServer:
         trouble: Given a request's tokens and how often they were asked for before; None is a good answer.
             Asked once the preflight is over, or from the start with `from_the_start`.
         asked: The tokens of every request after the preflight, or from the start.
+        written: The files in which states were put.
         most_staged: Most tokens that were on their way or in the folder at once, after the preflight.
         waiting: Requests that are held.
         in_flight: Requests that are not answered yet.
@@ -91,6 +92,7 @@ class StatesServer:
         self.trouble: Callable[[Sequence[int], int], Trouble | None] = lambda _ids, _number: None
         self.from_the_start = False
         self.asked: list[tuple[int, ...]] = []
+        self.written: list[Path] = []
         self.most_staged = 0
         self.max_model_len = facts.context_length
         self.bfloat16 = False
@@ -194,6 +196,7 @@ class StatesServer:
         path = self.staging / f"cmpl-{body['request_id']}-0-{uuid.uuid4().hex[:8]}.safetensors"
         if not is_preflight:
             self._note_staged(path, len(ids))
+        self.written.append(path)
         await self._stage(path, ids, trouble)
         said = Path("/elsewhere") / path.name if trouble is Trouble.ELSEWHERE else path
         choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": "length"}

@@ -241,6 +241,21 @@ async def test_files_of_an_earlier_start_are_deleted_and_those_of_others_stay(
     assert sorted(path.name for path in server.staging.iterdir()) == [stranger.name, stranger.name + ".lock"]
 
 
+async def test_runs_without_a_uid_delete_their_own_files_and_not_each_others(
+    job: ExtractJob, server: StatesServer, model: Path, tmp_path: Path
+) -> None:
+    other = use(ExtractJob(tmp_path / "other", model), server).add_many(3)
+    await job.add_many(3).extract()
+    left = server.written[-1]
+    left.write_bytes(b"of a start that was killed")
+
+    await other.extract()
+    assert left.exists()
+
+    await job.add_many(1).extract()
+    assert not left.exists()
+
+
 async def test_sigterm_ends_with_work_left_and_the_next_start_asks_only_for_the_rest(
     job: ExtractJob, server: StatesServer
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import os
 import time
@@ -230,7 +231,7 @@ class Extractor:
             case BackendName.TRANSFORMERS:
                 return TransformersBackend()
             case BackendName.VLLM:
-                return VllmBackend(owner=f"{config.run.uid or config.run.name}-w{self._share.index}")
+                return VllmBackend(_owner(config, self._share))
             case _:
                 assert_never(config.backend)
 
@@ -253,6 +254,12 @@ class Extractor:
                 last = now
                 log.info(self._board.line(now))
             await asyncio.sleep(1.0)
+
+
+def _owner(config: ExtractJobConfig, share: Share) -> str:
+    """What no other worker has that may use the same staging folder: on a laptop, runs have no uid."""
+    store = hashlib.sha256(os.fsencode(Path(config.output.path).resolve())).hexdigest()[:16]
+    return f"{config.run.uid or store}-w{share.index}"
 
 
 def _check_same(survey: Survey, plan: ExtractPlan) -> None:
