@@ -36,6 +36,7 @@ class Trouble(Enum):
     MISSING = auto()
     SHORT = auto()
     ZERO = auto()
+    ALL_ZERO = auto()
     NOT_A_NUMBER = auto()
     INFINITE = auto()
     OTHER_TOKENS = auto()
@@ -80,6 +81,7 @@ class StatesServer:
         trouble: Given a request's tokens and how often they were asked for before; None is a good answer.
             Asked once the preflight is over, or from the start with `from_the_start`.
         asked: The tokens of every request after the preflight, or from the start.
+        told: The tokens of every request for the likeliest tokens, too.
         written: The files in which states were put.
         most_staged: Most tokens that were on their way or in the folder at once, after the preflight.
         waiting: Requests that are held.
@@ -92,6 +94,7 @@ class StatesServer:
         self.trouble: Callable[[Sequence[int], int], Trouble | None] = lambda _ids, _number: None
         self.from_the_start = False
         self.asked: list[tuple[int, ...]] = []
+        self.told: list[tuple[int, ...]] = []
         self.written: list[Path] = []
         self.most_staged = 0
         self.max_model_len = facts.context_length
@@ -176,6 +179,7 @@ class StatesServer:
         is_preflight = "prompt_logprobs" in body or not self._mass_begun
         if "prompt_logprobs" in body:
             self._mass_begun = True
+            self.told.append(ids)
         is_told = not is_preflight or self.from_the_start
         number = self._counts.get(ids, 0)
         if is_told:
@@ -249,6 +253,8 @@ class StatesServer:
                 states, returned = states[:-1], returned[:-1]
             case Trouble.ZERO:
                 states[-1] = 0
+            case Trouble.ALL_ZERO:
+                states[:] = 0
             case Trouble.NOT_A_NUMBER:
                 states[len(states) // 2, 1, 3] = np.nan
             case Trouble.INFINITE:

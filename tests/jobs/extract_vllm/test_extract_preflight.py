@@ -34,6 +34,7 @@ def longest_first(job: ExtractJob) -> list[list[int]]:
     [
         (Trouble.LAYER_DROPPED, r"states \[\d+, 2, 16\] are not those of 3 layers"),
         (Trouble.ZERO, "vectors are zero"),
+        (Trouble.ALL_ZERO, r"(\d+) of \1 vectors are zero"),
         (Trouble.NOT_A_NUMBER, "NaN in 1 of"),
         (Trouble.INFINITE, "infinite in 1 of"),
         (Trouble.SHORT, "tokens were asked for"),
@@ -226,6 +227,22 @@ async def test_a_server_with_too_short_a_limit_is_refused(job: ExtractJob, serve
         JobRefusedError, match="has 40 tokens, and its max_model_len is 40; it must be larger"
     ):
         await job.extract()
+
+
+@pytest.mark.parametrize("count", [2, 5])
+async def test_as_many_rows_as_the_spec_says_are_told_from_the_longest_to_the_shortest(
+    job: ExtractJob, server: StatesServer, count: int
+) -> None:
+    job.add_many(100)
+    job.fields["verify"] = {"teacherArgmaxSample": count}
+
+    await job.extract()
+
+    order = longest_first(job)
+    assert len(set(server.told)) == len(server.told) == count
+    assert list(server.told[0]) == order[0]
+    assert list(server.told[-1]) == order[-1]
+    assert [len(ids) for ids in server.told] == sorted(map(len, server.told), reverse=True)
 
 
 async def test_a_server_of_another_model_is_refused_by_the_teacher_self_check(

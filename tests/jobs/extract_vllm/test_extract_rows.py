@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,12 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.jobconfig import JobModel
+from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract import worker
 from draftmill_jobs.model.facts import read_model
+from draftmill_jobs.store import StoreWriter
+from draftmill_jobs.store.layout import HEADER_BYTES, StateLayout
 from tests.support.extract_job import ExtractJob
 from tests.support.forked import ForkedProgram
 from tests.support.headed_model import HIDDEN
@@ -122,6 +127,10 @@ async def test_a_file_is_read_when_its_lock_is_free(job: ExtractJob, server: Sta
         (Trouble.NOT_A_NUMBER, "not_a_number", 2),
         (Trouble.INFINITE, "infinite", 2),
         (Trouble.ZERO, "all_zero", 2),
+        (Trouble.ALL_ZERO, "all_zero", 2),
+        (Trouble.SHORT, "wrong_length", 2),
+        (Trouble.OTHER_TOKENS, "other_tokens", 2),
+        (Trouble.LAYER_DROPPED, "wrong_shape", 2),
         (Trouble.TORN, "not_staged", 2),
         (Trouble.BAD_REQUEST, "bad_request", 1),
     ],
@@ -142,6 +151,23 @@ async def test_a_row_that_never_is_right_is_quarantined_counted_and_named(
     (failure,) = job.finish().failures
     assert (failure.reason, failure.count, failure.id) == (reason, 1, f"A/{bad['id']}")
     assert_stored(job, server, without=1)
+
+
+async def test_rows_that_are_bad_in_different_ways_are_counted_and_named_by_their_ways(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add_many(200, longest=8)
+    job.fields["retries"] = 0
+    bad = {Trouble.NOT_A_NUMBER: job.records[17], Trouble.INFINITE: job.records[117]}
+    troubles = {tuple(ids_of(record)): trouble for trouble, record in bad.items()}
+    server.trouble = lambda ids, _number: troubles.get(tuple(ids))
+
+    code, progress = await job.extract()
+
+    assert (code, progress.rows, progress.quarantined) == (ExitCode.DONE, 198, 2)
+    failures = {(failure.reason, failure.count, failure.id) for failure in job.finish().failures}
+    assert failures == {(trouble.name.lower(), 1, f"A/{record['id']}") for trouble, record in bad.items()}
+    assert_stored(job, server, without=2)
 
 
 @pytest.mark.parametrize("trouble", [Trouble.ZERO, Trouble.SERVER_ERROR, Trouble.BAD_REQUEST])
@@ -211,18 +237,52 @@ async def test_a_row_that_kills_every_server_is_quarantined_and_takes_no_other_w
     assert_stored(job, server, without=1)
 
 
-async def test_no_more_tokens_are_staged_than_the_budget_and_a_longer_row_goes_alone(
-    job: ExtractJob, server: StatesServer
-) -> None:
-    job.add(100, 100)
+async def test_no_more_tokens_are_staged_than_the_budget(job: ExtractJob, server: StatesServer) -> None:
     job.add_many(60, longest=30)
     job.fields["inFlightTokens"] = 64
 
     await job.extract()
 
-    assert server.most_staged <= 200
-    longest_other = max(len(ids_of(record)) for record in job.records[1:])
-    assert longest_other <= 64
+    assert 32 < server.most_staged <= 64
+    assert_stored(job, server)
+
+
+async def test_a_row_that_is_longer_than_the_budget_goes_alone(job: ExtractJob, server: StatesServer) -> None:
+    job.add(100, 100)
+    job.add_many(30, longest=30)
+    job.fields["inFlightTokens"] = 64
+
+    await job.extract()
+
+    assert server.most_staged == 200
+    assert_stored(job, server)
+
+
+async def test_a_staged_file_stays_until_its_row_is_durable(
+    job: ExtractJob, server: StatesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "StoreWriter", partial(StoreWriter, group_seconds=600.0))
+    for _ in range(6):
+        job.add(3, 5)
+    five_rows = 5 * StateLayout(server.layers, HIDDEN, StateDtype.FLOAT32).block(8).end
+
+    def hold_the_sixth(_ids: object, _number: int) -> None:
+        if len(server.asked) == 5:
+            server.holding.clear()
+
+    def written() -> int:
+        return sum(path.stat().st_size - HEADER_BYTES for path in job.output.glob("*.partial"))
+
+    server.trouble = hold_the_sixth
+    extracting = asyncio.create_task(job.extract())
+    await until(lambda: written() == five_rows)
+
+    journalled = [line for path in job.output.glob("*.journal") for line in path.read_text().splitlines()]
+    staged = list(server.staging.glob("*.safetensors"))
+
+    server.holding.set()
+    await extracting
+    assert (len(staged), journalled) == (5, [])
     assert_stored(job, server)
 
 
