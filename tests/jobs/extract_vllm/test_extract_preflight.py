@@ -165,6 +165,21 @@ async def test_two_bad_rows_of_different_kinds_are_no_proof_against_a_server(
     assert (progress.rows, progress.quarantined) == (198, 2)
 
 
+async def test_of_many_rows_that_are_told_as_many_may_be_bad_as_a_run_may_lose(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.add_many(400, longest=8)
+    job.fields |= {"retries": 0, "verify": {"teacherArgmaxSample": 100}}
+    order = longest_first(job)
+    told = [order[round(place * 399 / 99)] for place in range(100)]
+    server.from_the_start = True
+    server.trouble = with_rows(Trouble.NOT_A_NUMBER, told[20:100:20])
+
+    _, progress = await job.extract()
+
+    assert (progress.rows, progress.quarantined) == (396, 4)
+
+
 async def test_when_a_bad_row_is_all_that_is_left_the_server_is_proven_with_rows_that_are_stored(
     job: ExtractJob, server: StatesServer
 ) -> None:

@@ -54,6 +54,7 @@ def lengths_near(sample: Sample, place: int) -> list[int]:
 def test_places_are_spread_from_the_longest_row_to_the_shortest(job: ExtractJob) -> None:
     sample = sample_of(job, *range(2, 22))
 
+    assert sample.spread(1) == [0]
     assert sample.spread(2) == [0, 19]
     assert sample.spread(5) == [0, 5, 10, 14, 19]
     assert [lengths_near(sample, place)[0] for place in sample.spread(2)] == [21, 2]

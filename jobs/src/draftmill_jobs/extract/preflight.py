@@ -41,7 +41,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _TRIES: Final = 3  # for a file that does not come
-_MOST_BAD: Final = 2  # rows of the dozen of a proof; a run may lose one of a hundred
+_BAD_ROWS: Final = 2  # of a proof, that are taken for bad ones, and
+_BAD_SHARE: Final = 50  # one of so many that are told: a run may lose half of that
+_SHOWN: Final = 3  # rows in a refusal
 _TEACHER_TOKENS: Final = 1024  # of a row, from its start: logits of all of them are made on the server
 _TEACHER_POSITIONS: Final = 2048  # of all rows together
 
@@ -53,9 +55,10 @@ class _BadRowError(Exception):
 class _Proof:
     """One proof of an endpoint: the rows to choose from, and those of them that were bad."""
 
-    def __init__(self, endpoint: Endpoint, sample: Sample) -> None:
+    def __init__(self, endpoint: Endpoint, sample: Sample, *, most_bad: int) -> None:
         self.endpoint = endpoint
         self.sample = sample
+        self._most_bad = most_bad
         self._bad: dict[tuple[str, str], str] = {}
 
     def is_bad(self, row: Row) -> bool:
@@ -68,12 +71,14 @@ class _Proof:
             JobRefusedError: There are too many for that.
         """
         self._bad[row.facts.key] = f"{_words(row)}: {problem}"
-        if len(self._bad) > _MOST_BAD:
+        if len(self._bad) > self._most_bad:
             raise self.refusal()
 
     def refusal(self) -> JobRefusedError:
         """No row is left that could be right, or too many are not."""
-        return _disagreement(self.endpoint, "; ".join(self._bad.values()))
+        problems = list(self._bad.values())
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        return _disagreement(self.endpoint, "; ".join(problems[:_SHOWN]) + more)
 
 
 class Preflight:
@@ -96,12 +101,13 @@ class Preflight:
         """
         length = await self._check_model(endpoint)
         sample = self._work.sample if length is None else self._work.sample.shorter_than(length)
-        proof = _Proof(endpoint, sample)
-        places = sample.spread(max(2, self._work.config().verify.teacher_argmax_sample))
-        short = await self._first_right(proof, places[-1], self._look)
-        long = await self._first_right(proof, places[0], self._look)
+        told = sample.spread(self._work.config().verify.teacher_argmax_sample)
+        proof = _Proof(endpoint, sample, most_bad=_BAD_ROWS + len(told) // _BAD_SHARE)
+        ends = sample.spread(2)
+        short = await self._first_right(proof, ends[-1], self._look)
+        long = await self._first_right(proof, ends[0], self._look)
         await self._look_at_once(endpoint, short, long)
-        await self._check_teacher(proof, places)
+        await self._check_teacher(proof, told)
         log.info("endpoint %s passed the preflight", endpoint.spec.name)
 
     async def _check_model(self, endpoint: Endpoint) -> int | None:
