@@ -67,7 +67,7 @@ class Made:
         model.save_pretrained(folder)
         self.folder = folder
         ids = random_ids(TOKENS, seed=3)
-        (states,) = HookedModel(decoder, [0, 1, LAYERS]).states([np.array(ids, np.int32)])
+        (states,) = HookedModel(decoder, range(LAYERS + 1)).states([np.array(ids, np.int32)])
         with torch.inference_mode():
             logits = model(torch.tensor([ids]), use_cache=False).logits[0]
         self.states = states
@@ -101,8 +101,17 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(tmp_path_factory.mktemp("llama") / "model", LlamaConfig(**SIZES))
 
 
-def test_the_state_of_another_layer_does_not(llama: Made) -> None:
-    found = load_head(llama.folder, FACTS).compare(llama.states[:, 1], llama.likeliest, is_half=True)
+@pytest.mark.parametrize("layer", range(LAYERS))
+def test_the_state_of_another_layer_does_not(llama: Made, layer: int) -> None:
+    found = load_head(llama.folder, FACTS).compare(llama.states[:, layer], llama.likeliest, is_half=True)
+
+    assert not found.is_enough(HALF_AGREEMENT)
+
+
+def test_the_last_state_after_the_final_norm_does_not(llama: Made) -> None:
+    head = load_head(llama.folder, FACTS)
+
+    found = head.compare(head.normalise(llama.states[:, -1]), llama.likeliest, is_half=True)
 
     assert not found.is_enough(HALF_AGREEMENT)
 
