@@ -37,7 +37,7 @@ class HiddenStatesServer(NamedTuple):
 
 @contextmanager
 def serving(
-    folder: Path, place: Path, *, dtype: str, layer_ids: Sequence[int]
+    folder: Path, place: Path, *, dtype: str, layer_ids: Sequence[int], flags: Sequence[str] = ()
 ) -> Iterator[HiddenStatesServer]:
     """Runs a server that computes in a dtype.
 
@@ -46,6 +46,7 @@ def serving(
         place: Where its log and what it writes go.
         dtype: As vLLM names it.
         layer_ids: "Entering layer"; the last is the number of layers.
+        flags: Further ones.
     """
     staging = place / "staging"
     assert main(["install-connector", "--to", str(place / "connector")]) == 0
@@ -63,8 +64,8 @@ def serving(
         "kv_role": "kv_producer",
         "kv_connector_extra_config": {"shared_storage_path": str(staging)},
     }
-    flags = ["--dtype", dtype, "--no-enable-prefix-caching", "--speculative-config", json.dumps(speculative)]
-    command = [*environment.vllm_command(folder, name=model.NAME, port=port), *flags]
+    command = [*environment.vllm_command(folder, name=model.NAME, port=port), "--dtype", dtype, *flags]
+    command += ["--no-enable-prefix-caching", "--speculative-config", json.dumps(speculative)]
     ours = {"PYTHONPATH": str(place / "connector"), "TORCHDYNAMO_DISABLE": "1"}  # as the operator renders it
     with (place / "log").open("w") as log:
         process = subprocess.Popen(

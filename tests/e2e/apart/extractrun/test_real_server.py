@@ -1,4 +1,8 @@
-"""Hidden states of a real model: vLLM on CPU in float32 against the transformers library."""
+"""Hidden states of a real model: vLLM on CPU in float32 against the transformers library.
+
+The server computes few tokens at a time, so that most rows take it several steps, as rows of many thousand
+tokens do on GPUs.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ from tests.support.hidden_states_server import (
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
 
 LAYER_IDS = [2, 15, 27, 30]
+STEP = 64  # tokens
+IN_STEPS = ["--enable-chunked-prefill", f"--max-num-batched-tokens={STEP}"]
 LARGEST_ERROR = 1e-4  # relative L2 of a (token, layer); 1.3e-5 measured
 
 
@@ -33,7 +39,8 @@ def folder() -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HiddenStatesServer]:
-    with serving(folder, tmp_path_factory.mktemp("server"), dtype="float32", layer_ids=LAYER_IDS) as server:
+    place = tmp_path_factory.mktemp("server")
+    with serving(folder, place, dtype="float32", layer_ids=LAYER_IDS, flags=IN_STEPS) as server:
         yield server
 
 
@@ -48,6 +55,7 @@ def test_a_servers_states_are_those_of_the_transformers_library(
 ) -> None:
     reference = run(job_of(tmp_path, folder))
 
+    assert max(map(len, in_float32.values())) > 3 * STEP
     error = worst_error(in_float32, reference)
 
     print(f"worst relative L2 of a (token, layer): {error:.2e}")
