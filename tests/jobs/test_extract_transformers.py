@@ -8,6 +8,10 @@ norm; one of four states is dropped.
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,7 @@ from draftmill_jobs.extract.transformers_model import HookedModel, find_decoder,
 from draftmill_jobs.main import main
 from tests.support.extract_job import ExtractJob, random_ids
 from tests.support.tiny_llama import HIDDEN, LAYERS, make_tiny_llama
+from tests.support.tiny_model import FIRST_NUMBER
 
 ALL_IDS = list(range(LAYERS + 1))
 
@@ -122,14 +127,8 @@ def test_a_gpu_is_never_replaced_by_the_cpu(llama: Path) -> None:
         load_model(JobModel(name="tiny", path=str(llama)), layers=LAYERS, layer_ids=ALL_IDS, gpus=1)
 
 
-async def test_every_record_becomes_a_row_with_its_states(job: ExtractJob, library: Any) -> None:
-    job.add_many(12)
-
-    code, progress = await job.extract()
-    result = job.finish()
-
-    assert (code, progress.rows, progress.total) == (ExitCode.DONE, 12, 12)
-    assert (result.rows, result.quarantined) == (12, 0)
+def assert_as_of_the_library(job: ExtractJob, library: Any) -> None:
+    """The store has each record once, with the library's states."""
     records = {record["id"]: record for record in job.records}
     with job.store() as store:
         assert len(store) == len(records)
@@ -144,6 +143,98 @@ async def test_every_record_becomes_a_row_with_its_states(job: ExtractJob, libra
                 error = np.linalg.norm(states[:, place] - expected[layer], axis=-1)
                 assert (error / np.linalg.norm(expected[layer], axis=-1)).max() < 1e-5
     assert records == {}
+
+
+async def test_every_record_becomes_a_row_with_its_states(job: ExtractJob, library: Any) -> None:
+    job.add_many(12)
+
+    code, progress = await job.extract()
+    result = job.finish()
+
+    assert (code, progress.rows, progress.total) == (ExitCode.DONE, 12, 12)
+    assert (result.rows, result.quarantined) == (12, 0)
+    assert_as_of_the_library(job, library)
+
+
+class Batches:
+    """Notes the lengths of the rows that are computed together."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lengths: list[list[int]] = []
+        self.kill_after = 0
+        states = HookedModel.states
+
+        def noted(hooked: HookedModel, rows: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
+            self.lengths.append([len(row) for row in rows])
+            if len(self.lengths) == self.kill_after:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return states(hooked, rows)
+
+        monkeypatch.setattr(HookedModel, "states", noted)
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> Batches:
+    return Batches(monkeypatch)
+
+
+async def test_no_more_tokens_are_computed_at_once_than_may_be_in_flight(
+    job: ExtractJob, library: Any, batches: Batches
+) -> None:
+    job.add(60, 40)
+    job.add_many(30)
+    job.fields["inFlightTokens"] = 64
+
+    await job.extract()
+    job.finish()
+
+    assert batches.lengths[0] == [100]
+    assert all(len(rows) == 1 or len(rows) * max(rows) <= 64 for rows in batches.lengths)
+    assert max(map(len, batches.lengths)) > 3
+    assert_as_of_the_library(job, library)
+
+
+async def test_sigterm_ends_between_two_batches_and_the_next_start_computes_the_rest(
+    job: ExtractJob, library: Any, batches: Batches
+) -> None:
+    job.add_many(60, longest=8)
+    job.fields["inFlightTokens"] = 8
+    batches.kill_after = 3
+
+    code, progress = await job.extract()
+
+    assert code is ExitCode.INTERRUPTED
+    assert 3 <= progress.rows < 60
+    assert progress.rows == sum(map(len, batches.lengths))
+    code, progress = await job.extract()
+
+    assert (code, progress.rows) == (ExitCode.DONE, 60)
+    assert sum(map(len, batches.lengths)) == 60
+    job.finish()
+    assert_as_of_the_library(job, library)
+
+
+async def test_a_row_whose_states_are_no_numbers_is_quarantined_and_spoils_no_other_of_its_batch(
+    llama: Path, tmp_path: Path, library: Any
+) -> None:
+    token = FIRST_NUMBER - 1  # in no record but one
+    broken = shutil.copytree(llama, tmp_path / "broken")
+    model: Any = AutoModelForCausalLM.from_pretrained(llama, dtype=torch.float32)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[token] = torch.nan
+    model.save_pretrained(broken)
+    job = ExtractJob(tmp_path / "job", broken).add_many(100, longest=8)
+    bad = job.records[17]
+    bad["output_ids"][0] = token
+
+    code, progress = await job.extract()
+    result = job.finish()
+
+    assert (code, progress.rows, progress.quarantined) == (ExitCode.DONE, 99, 1)
+    (failure,) = result.failures
+    assert (failure.reason, failure.id) == ("not_a_number", f"A/{bad['id']}")
+    job.records.remove(bad)
+    assert_as_of_the_library(job, library)
 
 
 def test_the_three_steps_as_a_program_leave_their_last_words(
