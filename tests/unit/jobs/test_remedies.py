@@ -7,11 +7,20 @@ from draftmill_api.progress import FinishResult, TerminationMessage
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, RunProgress
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
 from draftmill_jobs.engines.remedies import REMEDIES, remedy_for
+from draftmill_jobs.extract import remedies as of_states
 from draftmill_jobs.shared.termination import encode
+from draftmill_jobs.store import RowFault
 from tests.support.engine_server import EngineServer, Fail, Reply
 from tests.support.job import Job
 
 _WRITTEN = {kind for kind in FailureKind if RequestFailedError(kind, "").verdict is not Verdict.STOP}
+_OF_PROMPTS_AND_ANSWERS = {
+    FailureKind.ABORTED,
+    FailureKind.COUNT_MISMATCH,
+    FailureKind.TEMPLATE_REFUSED,
+    FailureKind.UNUSABLE_ROW,
+}
+"""What no request for states meets: its prompt is token ids, and its answer is not read."""
 
 
 def test_every_reason_of_a_dead_letter_has_a_remedy_of_its_own() -> None:
@@ -20,8 +29,17 @@ def test_every_reason_of_a_dead_letter_has_a_remedy_of_its_own() -> None:
     assert max(map(len, REMEDIES.values())) <= 120, "ten of them must fit into a termination message"
 
 
+def test_every_reason_of_a_quarantined_row_has_a_remedy_of_its_own() -> None:
+    written = {*RowFault, of_states.NOT_STAGED, *(_WRITTEN - _OF_PROMPTS_AND_ANSWERS)}
+
+    assert set(of_states.REMEDIES) == written
+    assert len(set(of_states.REMEDIES.values())) == len(of_states.REMEDIES)
+    assert max(map(len, of_states.REMEDIES.values())) <= 120, "as above"
+
+
 def test_a_reason_that_another_version_wrote_has_none() -> None:
     assert remedy_for("struck_by_lightning") == ""
+    assert of_states.remedy_for("struck_by_lightning") == ""
 
 
 async def test_progress_and_finish_name_the_remedy(job: Job, server: EngineServer) -> None:
