@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from draftmill_api.base import ApiModel
+from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.record import DeadLetter, Record, RecordStatus
+from draftmill_api.trainjob import TrainJobConfig
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
 
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
@@ -29,7 +34,17 @@ def test_every_key_and_reason_of_a_dead_letter_is_explained() -> None:
         assert all(line.endswith("| yes |" if verdict is Verdict.DEAD else "| no |") for line in named)
 
 
-def test_every_field_of_the_job_config_is_explained() -> None:
-    page = (REFERENCE / "job-config.md").read_text()
-    names = [field.alias or name for name, field in SynthJobConfig.model_fields.items()]
-    assert all(f"`{name}" in page for name in names)
+@pytest.mark.parametrize(
+    ("config", "after", "before"),
+    [
+        (SynthJobConfig, "# The job's config file", "## Of an ExtractRun"),
+        (ExtractJobConfig, "## Of an ExtractRun", "## Of a DrafterTrain"),
+        (TrainJobConfig, "## Of a DrafterTrain", "## Which failed rows are asked again"),
+    ],
+)
+def test_every_field_of_a_job_config_is_explained(config: type[ApiModel], after: str, before: str) -> None:
+    section = (REFERENCE / "job-config.md").read_text().split(after)[1].split(before)[0]
+
+    names = [field.alias or name for name, field in config.model_fields.items()]
+
+    assert [name for name in names if f"`{name}" not in section] == []
