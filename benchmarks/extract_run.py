@@ -2,8 +2,12 @@
 
 run: `draftmill extract` from its start to the sealed store, preflight and all checks included, against a
 plain client that has the same server prefill the same rows and looks at nothing that comes back. Pair by
-pair, one after the other, and the median of the pairs counts.
-extractor: its peak of memory, of few and of many rows.
+pair, one after the other, and the median of the pairs counts. The ratio is told with plan and finish too, but
+need not be anything: a run holds no server meanwhile. What a cluster adds (pods, images, the loading of the
+model) is no part of either.
+extractor: its peak of memory, of few rows, of many, and of few with an output head that is larger than all it
+may have. What counts is anonymous memory: pages of mapped files, as of the head and of what a server staged,
+are given back when memory is short.
 """
 
 from __future__ import annotations
@@ -11,8 +15,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -28,7 +32,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "dev")]
 
 import aiohttp  # noqa: E402
+import numpy as np  # noqa: E402
 from benchmarks.extract_store import Result, show  # noqa: E402
+from safetensors.numpy import save_file  # noqa: E402
 
 from draftmill_dev import model  # noqa: E402
 from tests.support.extract_job import ExtractJob, make_record  # noqa: E402
@@ -40,15 +46,16 @@ PAIRS = 3
 ROWS, PROMPT, SHORTEST, LONGEST = 500, 10, 30, 150  # lengths in tokens
 VOCABULARY = range(100, 49_000)
 LAYER_IDS = [2, 15, 27, 30]
-TOKEN_BYTES = len(LAYER_IDS) * 576 * 4
 AT_ONCE = 64  # requests, as many as the server batches
 IN_FLIGHT = AT_ONCE * LONGEST  # tokens
 FEW, MANY = 2_000, 20_000
 LIMIT = 500e6  # bytes
+HEAD_ROWS, HEAD_WIDTH = 131_072, 1024  # an output head of 537 MB in float32
+LOOK = 0.02  # seconds between looks at a program's memory
 
 
 class Spent(NamedTuple):
-    """What a process took."""
+    """What a program took: seconds, and the most bytes of anonymous memory that were seen."""
 
     seconds: float
     peak: int
@@ -63,7 +70,8 @@ def run(folder: Path, scale: float) -> Result:
     ]
     tokens = sum(map(len, rows))
     pairs: list[tuple[float, float]] = []
-    peaks = []
+    whole: list[float] = []
+    peaks: list[int] = []
     with serving(target, folder, dtype="float32", layer_ids=LAYER_IDS) as server:
         asyncio.run(_prefill(server, rows[:AT_ONCE]))  # what is loaded or grown with the first requests
         for pair in range(PAIRS):
@@ -71,50 +79,70 @@ def run(folder: Path, scale: float) -> Result:
             asyncio.run(_prefill(server, rows))
             plain = time.perf_counter() - began
             _empty(server.staging)
-            spent = _extract(_job(folder / f"job-{pair}", target, server, rows))
-            shutil.rmtree(folder / f"job-{pair}")
+            job = _job(folder / f"job-{pair}", target, server, rows)
+            planned, spent, finished = (_run_step(job, step) for step in ("plan", "extract", "finish"))
+            shutil.rmtree(job.folder)
             pairs.append((tokens / spent.seconds, tokens / plain))
+            whole.append(plain / (planned.seconds + spent.seconds + finished.seconds))
             peaks.append(spent.peak)
     ours, plain = (statistics.median(side) for side in zip(*pairs, strict=True))
     ratio = statistics.median(ours / plain for ours, plain in pairs)
-    rates = f"{ours:,.0f} of {plain:,.0f} tokens/s"
+    rates = f"{ours:,.0f} of {plain:,.0f} tokens/s in {max(peaks) / 1e6:.0f} MB"
     return Result(
         "run",
-        f"{ratio:.2f} of its server's prefill: {rates}, in {max(peaks) / 1e6:.0f} MB",
+        f"{ratio:.2f} of its server's prefill: {rates}; {statistics.median(whole):.2f} with plan and finish",
         ">= 0.9",
-        met=ratio >= 0.9 and max(peaks) < LIMIT + IN_FLIGHT * TOKEN_BYTES,
+        met=ratio >= 0.9 and max(peaks) < LIMIT,
     )
 
 
 def extractor(folder: Path, scale: float) -> Result:
     """Peak of memory, with a stand-in for a server."""
-    target = make_headed_model(folder / "model")
-    peaks = []
-    for count in (round(FEW * scale), round(MANY * scale)):
-        place = folder / str(count)
-        port, staging = free_port(), place / "staging"
-        job = ExtractJob(place / "job", target).add_many(count, longest=16)
-        job.fields |= {
-            "backend": "VLLM",
-            "staging": str(staging),
-            "endpoints": [{"name": "s0", "url": f"http://127.0.0.1:{port}", "engine": "VLLM"}],
-        }
-        options = {"model": target, "staging": staging, "port": port, "asked": place / "asked"}
-        command = [sys.executable, "-m", "tests.support.states_program"]
-        server = subprocess.Popen(
-            [*command, *(f"--{name}={value}" for name, value in options.items())], cwd=REPOSITORY
-        )
-        try:
-            peaks.append((count, _extract(job).peak))
-        finally:
-            server.kill()
-            server.wait()
+    small, large = make_headed_model(folder / "small"), _large_headed_model(folder / "large")
+    few, many = round(FEW * scale), round(MANY * scale)
+    peaks = {
+        f"{few:,} rows": _peak(folder / "few", small, few),
+        f"{many:,} rows": _peak(folder / "many", small, many),
+        f"{few:,} and a large head": _peak(folder / "head", large, few),
+    }
     return Result(
         "extractor",
-        ", ".join(f"{peak / 1e6:.0f} MB for {count:,} rows" for count, peak in peaks),
+        ", ".join(f"{peak / 1e6:.0f} MB for {what}" for what, peak in peaks.items()),
         "< 500 MB",
-        met=all(peak < LIMIT for _, peak in peaks),
+        met=all(peak < LIMIT for peak in peaks.values()),
     )
+
+
+def _peak(place: Path, target: Path, rows: int) -> int:
+    port, staging = free_port(), place / "staging"
+    job = ExtractJob(place / "job", target).add_many(rows, longest=16)
+    job.fields |= {
+        "backend": "VLLM",
+        "staging": str(staging),
+        "endpoints": [{"name": "s0", "url": f"http://127.0.0.1:{port}", "engine": "VLLM"}],
+    }
+    options = {"model": target, "staging": staging, "port": port, "asked": place / "asked"}
+    command = [sys.executable, "-m", "tests.support.states_program"]
+    server = subprocess.Popen(
+        [*command, *(f"--{name}={value}" for name, value in options.items())], cwd=REPOSITORY
+    )
+    try:
+        return _run_step(job, "extract").peak
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(place)
+
+
+def _large_headed_model(folder: Path) -> Path:
+    make_headed_model(folder, hidden_size=HEAD_WIDTH, vocab_size=HEAD_ROWS)
+    numbers = np.random.default_rng(0)
+    tensors = {
+        "model.norm.weight": numbers.uniform(0.5, 1.5, HEAD_WIDTH).astype(np.float32),
+        "lm_head.weight": numbers.standard_normal((HEAD_ROWS, HEAD_WIDTH), np.float32),
+    }
+    save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 BENCHES: tuple[Callable[[Path, float], Result], ...] = (run, extractor)
@@ -149,18 +177,30 @@ def _job(place: Path, target: Path, server: HiddenStatesServer, rows: Sequence[l
     return job
 
 
-def _extract(job: ExtractJob) -> Spent:
-    """Runs the extractor as a program."""
-    command = [sys.executable, "-P", "-m", "draftmill_jobs", "extract", "--config", str(job.write())]
+def _run_step(job: ExtractJob, step: str) -> Spent:
+    """Runs a step as a program."""
+    command = [sys.executable, "-P", "-m", "draftmill_jobs", step, "--config", str(job.write())]
+    peak = 0
     with (job.folder / "log").open("w") as log:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=log, stderr=log)
-        _, status, used = os.wait4(process.pid, 0)
+        while process.poll() is None:
+            peak = max(peak, _anonymous_memory(process.pid))
+            time.sleep(LOOK)
         seconds = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit(f"draftmill extract failed:\n{(job.folder / 'log').read_text()[-4000:]}")
-    return Spent(seconds, used.ru_maxrss * 1024)
+        raise SystemExit(f"draftmill {step} failed:\n{(job.folder / 'log').read_text()[-4000:]}")
+    return Spent(seconds, peak)
+
+
+def _anonymous_memory(pid: int) -> int:
+    """Bytes of a program that no file stands behind; 0 when it has just ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except ProcessLookupError:
+        return 0
+    found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def _empty(folder: Path) -> None:

@@ -262,9 +262,9 @@ def main() -> int:
 def show(result: Result, *, header: bool) -> None:
     """Prints a line of the table."""
     if header:
-        print(f"{'what':<10}{'measured':<76}{'must':<14}met")
+        print(f"{'what':<10}{'measured':<92}{'must':<14}met")
     print(
-        f"{result.what:<10}{result.measured:<76}{result.must:<14}{'yes' if result.met else 'NO'}", flush=True
+        f"{result.what:<10}{result.measured:<92}{result.must:<14}{'yes' if result.met else 'NO'}", flush=True
     )
 
 
