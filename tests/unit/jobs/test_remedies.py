@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
 from draftmill_api.progress import FinishResult, TerminationMessage
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, RunProgress
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
 from draftmill_jobs.engines.remedies import REMEDIES, remedy_for
 from draftmill_jobs.extract import remedies as of_states
+from draftmill_jobs.extract.quarantine import Quarantine
+from draftmill_jobs.extract.records import Row
 from draftmill_jobs.shared.termination import encode
 from draftmill_jobs.store import RowFault
 from tests.support.engine_server import EngineServer, Fail, Reply
 from tests.support.job import Job
+from tests.support.states import ALONE, RUN, row
 
 _WRITTEN = {kind for kind in FailureKind if RequestFailedError(kind, "").verdict is not Verdict.STOP}
 _OF_PROMPTS_AND_ANSWERS = {
@@ -40,6 +45,17 @@ def test_every_reason_of_a_quarantined_row_has_a_remedy_of_its_own() -> None:
 def test_a_reason_that_another_version_wrote_has_none() -> None:
     assert remedy_for("struck_by_lightning") == ""
     assert of_states.remedy_for("struck_by_lightning") == ""
+
+
+def test_rows_without_states_are_told_of_with_the_remedy(tmp_path: Path) -> None:
+    found = row(1)
+    quarantine = Quarantine(tmp_path, RUN, ALONE)
+    quarantine.add(Row(found.facts, found.token_ids, found.loss_mask), "all_zero", "zeros", 2)
+    quarantine.close()
+
+    (failure,) = quarantine.failures()
+
+    assert failure.remedy == of_states.REMEDIES[RowFault.ALL_ZERO]
 
 
 async def test_progress_and_finish_name_the_remedy(job: Job, server: EngineServer) -> None:

@@ -14,6 +14,7 @@ from draftmill_api.jobconfig import JobRun
 from draftmill_api.v1alpha1.status import Failure
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.extract.remedies import remedy_for
 from draftmill_jobs.prompts.rows import owns
 from draftmill_jobs.shared.files import AppendOnlyFile
 from draftmill_jobs.shared.parts import part_path, part_paths
@@ -104,7 +105,7 @@ def check_share(rows: Iterable[QuarantinedRow], total: int) -> None:
 
 
 def failures(rows: Iterable[QuarantinedRow], most: int | None = None) -> list[Failure]:
-    """Why rows were given up, the most frequent reason first, each with one row; at most so many reasons."""
+    """Why rows were given up, the most frequent first, with a row and a remedy; at most so many reasons."""
     lines = list(rows)
     first = {line.reason: line for line in reversed(lines)}
     counts = Counter(line.reason for line in lines)
@@ -114,6 +115,7 @@ def failures(rows: Iterable[QuarantinedRow], most: int | None = None) -> list[Fa
             count=count,
             id=f"{first[reason].dataset}/{first[reason].id}"[:96],
             message=first[reason].message,
+            remedy=remedy_for(reason),
         )
         for reason, count in counts.most_common(most)
     ]
