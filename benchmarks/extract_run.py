@@ -16,7 +16,6 @@ import argparse
 import asyncio
 import json
 import random
-import re
 import shutil
 import statistics
 import subprocess
@@ -40,6 +39,7 @@ from draftmill_dev import model  # noqa: E402
 from tests.support.extract_job import ExtractJob, make_record  # noqa: E402
 from tests.support.headed_model import make_headed_model  # noqa: E402
 from tests.support.hidden_states_server import HiddenStatesServer, by_server, serving  # noqa: E402
+from tests.support.memory import anonymous_memory  # noqa: E402
 from tests.support.states_program import free_port  # noqa: E402
 
 PAIRS = 3
@@ -185,22 +185,12 @@ def _run_step(job: ExtractJob, step: str) -> Spent:
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=log, stderr=log)
         while process.poll() is None:
-            peak = max(peak, _anonymous_memory(process.pid))
+            peak = max(peak, anonymous_memory(process.pid))
             time.sleep(LOOK)
         seconds = time.perf_counter() - began
     if process.returncode:
         raise SystemExit(f"draftmill {step} failed:\n{(job.folder / 'log').read_text()[-4000:]}")
     return Spent(seconds, peak)
-
-
-def _anonymous_memory(pid: int) -> int:
-    """Bytes of a program that no file stands behind; 0 when it has just ended."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except ProcessLookupError:
-        return 0
-    found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
 
 
 def _empty(folder: Path) -> None:

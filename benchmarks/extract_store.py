@@ -12,7 +12,6 @@ import argparse
 import json
 import mmap
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -36,6 +35,7 @@ from draftmill_jobs.shared.settings import Share  # noqa: E402
 from draftmill_jobs.store import Check, Store, StoreRow, StoreWriter  # noqa: E402
 from draftmill_jobs.store.mapping import read_places  # noqa: E402
 from draftmill_jobs.store.tensors import TensorPlace, render_header  # noqa: E402
+from tests.support.memory import peak_memory  # noqa: E402
 from tests.support.states import RUN, row  # noqa: E402
 
 PAIRS = 5
@@ -147,7 +147,7 @@ def fill(folder: Path, count: int) -> None:
     with _writer(folder, binding) as store:
         assert store.holds(row(count - 1, tokens).facts.key, row(count - 1, tokens).token_ids)
         store.seal()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    print(peak_memory())
 
 
 def _pack(folder: Path, staged: list[Path], count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,13 +17,15 @@ from draftmill_jobs.train.teacher import Teacher
 from draftmill_jobs.train.vocabulary import DraftVocabulary
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
 _PEAK = """
-import resource, sys, torch
+import torch
 import numpy as np
 from draftmill_jobs.train.losses import divergence
 from draftmill_jobs.train.target import TargetTensors
 from draftmill_jobs.train.teacher import Teacher
 from draftmill_jobs.train.vocabulary import DraftVocabulary
+from tests.support.memory import peak_memory
 
 V, DV, T, H = 163_840, 32_000, 4_096, 4
 head = torch.randn(V, H)
@@ -31,11 +34,11 @@ target = TargetTensors({}, head, torch.ones(H), 1e-6, head)
 teacher = Teacher(target, vocabulary, torch.device("cpu"), torch.float32)
 last, hidden = torch.randn(T, H), torch.randn(T, H, requires_grad=True)
 drafter = torch.randn(DV, H, requires_grad=True)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak_memory()
 wanted = teacher.log_probabilities(last)
 divergence(hidden, drafter, wanted, 1 / T).weighted.backward()
 teacher.choices(last)
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(peak_memory() - before)
 """
 
 
@@ -111,7 +114,7 @@ def test_the_teachers_choice_is_the_lower_id_among_equals_wherever_pieces_begin(
 def test_at_a_vocabulary_of_163840_nothing_as_wide_as_it_is_kept() -> None:
     """4,096 tokens: one float32 tensor over all ids would take 2.7 GB, the teacher over 32,000 takes 0.5."""
     done = subprocess.run(
-        [sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True, timeout=250
+        [sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True, timeout=250, cwd=ROOT
     )
 
     assert int(done.stdout) < 1.5e9
