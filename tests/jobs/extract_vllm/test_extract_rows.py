@@ -247,6 +247,25 @@ async def test_no_more_tokens_are_staged_than_the_budget(job: ExtractJob, server
     assert_stored(job, server)
 
 
+async def test_no_more_rows_are_asked_for_at_once_than_a_server_batches(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    """All of these fit into the budget of tokens, and no server takes thousands of connections at once."""
+    job.add_many(800, longest=8)
+    job.fields["inFlightTokens"] = 65_536
+
+    extracting = asyncio.create_task(job.extract())
+    await until(lambda: bool(server.asked), within=60)
+    server.holding.clear()
+    await until(lambda: server.waiting >= 256, within=60)
+    with pytest.raises(TimeoutError):
+        await until(lambda: server.waiting > 256, within=2)
+    server.holding.set()
+    await extracting
+
+    assert_stored(job, server)
+
+
 async def test_a_row_that_is_longer_than_the_budget_goes_alone(job: ExtractJob, server: StatesServer) -> None:
     job.add(100, 100)
     job.add_many(30, longest=30)

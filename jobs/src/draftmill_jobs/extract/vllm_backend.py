@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10.0
+_REQUESTS_AT_ONCE: Final = 256  # servers batch no more; thousands of connections would overrun their backlog
 _STALL_SECONDS: Final = 600.0  # without a sign of life, after which a request is given up
 _PURGE_SECONDS: Final = 60.0  # between looks for old files; those of lost requests go within one
 _LOSSES: Final = {FailureKind.CONNECT, FailureKind.CONNECT_TIMEOUT, FailureKind.CONNECTION_LOST}
@@ -92,6 +93,7 @@ class Rows:
         self._asker = asker
         self._staging = staging
         self._budget = TokenBudget(lambda: work.config().in_flight_tokens)
+        self._requests = asyncio.Semaphore(_REQUESTS_AT_ONCE)
         self._loop = asyncio.get_running_loop()
         self._rng = random.Random()  # noqa: S311 - jitter, not a secret
 
@@ -113,11 +115,12 @@ class Rows:
         """Brings one row to its end; after `stop` it is left as it was between two tries."""
         chances = Chances()
         while not self._work.stop.is_set():
-            endpoint = self._pool.least_loaded()
+            async with self._requests:
+                endpoint = self._pool.least_loaded()
+                failure = await self._try(endpoint, row, taken) if endpoint else None
             if endpoint is None:
                 await self._unless_stopped(self._pool.until_up())
                 continue
-            failure = await self._try(endpoint, row, taken)
             if failure is None:
                 return
             match await self._judge(endpoint, failure, chances):
