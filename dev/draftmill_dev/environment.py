@@ -14,6 +14,7 @@ from draftmill_dev import cache, venvs
 from draftmill_dev.errors import DevError
 
 PYTHON = "/usr/bin/python3"  # where both Debian and the images made from it have it
+PACKAGES = "lib/python3.11/site-packages"  # of the environment, and of every other one for that Python
 VARIABLES = {
     "HF_HUB_OFFLINE": "1",
     # As many threads as vLLM would take, but free to move: it pins them to the first cores, where a second
@@ -81,6 +82,6 @@ def _name_vllm(venv: Path) -> None:
 
     The `cpu` in the version is how vLLM knows what it was built for.
     """
-    info = venv / "lib" / "python3.11" / "site-packages" / f"vllm-{_VERSION}.dist-info"
+    info = venv / PACKAGES / f"vllm-{_VERSION}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VERSION}\n")

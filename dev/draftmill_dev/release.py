@@ -16,6 +16,8 @@ CHART = REPOSITORY / "charts" / "draftmill"
 NAME = "draftmill"
 NAMESPACE = "draftmill"
 ENVIRONMENT_MOUNT = "/opt/model-server"
+JOBS_PACKAGES = f"/opt/draftmill/{environment.PACKAGES}"
+"""Of the job image, as its Dockerfile puts them."""
 _TIMEOUT = "3m"
 
 RESTRICTED = {
@@ -55,6 +57,7 @@ def local_images(operator: Image, jobs: Image) -> dict[str, Any]:
     return {
         "operator": {"repository": operator.repository, "tag": operator.tag},
         "job": {"repository": jobs.repository, "tag": jobs.tag},
+        "trainer": {"repository": jobs.repository, "tag": jobs.tag},  # its torch is mounted
         "pullPolicy": "Never",
     }
 
@@ -69,12 +72,24 @@ def cpu_server() -> dict[str, Any]:
 
 
 def mounted_environment() -> dict[str, Any]:
-    """Pod defaults of model servers on CPU that get vLLM from a claim."""
+    """Pod defaults of a node without the large images: servers get vLLM, and trainers torch, from a claim."""
+    return {"server": _mounted_server(), "trainer": _mounted_torch()}
+
+
+def _mounted_server() -> dict[str, Any]:
     path = {"PATH": f"{ENVIRONMENT_MOUNT}/bin:/usr/local/bin:/usr/bin:/bin"}
+    return {**cpu_server(), "env": _variables({**path, **environment.VARIABLES}), **_mount()}
+
+
+def _mounted_torch() -> dict[str, Any]:
+    """What the job image has itself goes before what the environment has: that brings torch, and no more."""
+    path = {"PYTHONPATH": f"{JOBS_PACKAGES}:{ENVIRONMENT_MOUNT}/{environment.PACKAGES}"}
+    return {"env": _variables(path), **_mount()}
+
+
+def _mount() -> dict[str, Any]:
     claim = {"claimName": volumes.ENVIRONMENT, "readOnly": True}
     return {
-        **cpu_server(),
-        "env": _variables({**path, **environment.VARIABLES}),
         "volumes": [{"name": volumes.ENVIRONMENT, "persistentVolumeClaim": claim}],
         "volumeMounts": [{"name": volumes.ENVIRONMENT, "mountPath": ENVIRONMENT_MOUNT, "readOnly": True}],
     }

@@ -9,7 +9,7 @@ from draftmill_dev import cache, venvs
 _PROJECT = venvs.REPOSITORY / "pyproject.toml"
 _SOURCES = venvs.REQUIREMENTS / "sources"
 _EVERYWHERE = ("--universal", "--python-version", "3.11")
-_DEVELOPMENT = ("--constraint", str(_SOURCES / "dev.constraints.txt"))
+_ONE_TORCH = ("--constraint", str(_SOURCES / "torch.constraints.txt"))
 _SERVER = (
     *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_36", "--only-binary", ":all:"),
     *("--override", str(_SOURCES / "server.overrides.txt")),
@@ -24,7 +24,8 @@ def resolve() -> None:
     """
     for extra in ("operator", "jobs"):
         _compile(extra, _PROJECT, "--extra", extra, *_EVERYWHERE)
-    _compile("dev", _PROJECT, "--extra", "dev", *_EVERYWHERE, *_DEVELOPMENT)
+    for extra in ("train", "dev"):
+        _compile(extra, _PROJECT, "--extra", extra, *_EVERYWHERE, *_ONE_TORCH)
     for name in ("bootstrap", "build"):
         _compile(name, _SOURCES / f"{name}.in", *_EVERYWHERE)
     _compile("server", _SOURCES / "server.in", *_SERVER)

@@ -117,7 +117,7 @@ class Life:
     def live_through_an_upgrade(self) -> None:
         before, operator = self._pods(), self._bed.operator_pod().metadata.uid
         new = {"name": "NEW_DEFAULT", "value": "1"}
-        server = [*release.mounted_environment()["env"], new]
+        server = [*release.mounted_environment()["server"]["env"], new]
         self._bed.upgrade({"podDefaults": {"job": {"env": [new]}, "server": {"env": server}}})
         self.wait_for_records(10)
         assert self._bed.operator_pod().metadata.uid != operator, "the operator is another one"

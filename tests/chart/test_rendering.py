@@ -35,6 +35,7 @@ EVERYTHING: Manifest = {
 def test_the_operator_reads_the_settings_that_the_chart_writes(helm: Helm, tmp_path: Path) -> None:
     settings = settings_of(helm.template(EVERYTHING), tmp_path)
     assert settings.job_image == "mirror.example/x/draftmill-jobs:0.1.0"
+    assert settings.trainer_image == "mirror.example/x/draftmill-jobs-train:0.1.0"
     assert settings.image_pull_policy is ImagePullPolicy.NEVER
     assert settings.pod_defaults.to_json() == EVERYTHING["podDefaults"]
     assert settings.host_path_prefixes == ["/mnt/models"]

@@ -121,7 +121,7 @@ def bed(cluster: Cluster) -> Bed:
     volumes.create_claims(kubectl, folders)
     values = {
         "images": release.local_images(built[images.OPERATOR], built[images.JOBS]),
-        "podDefaults": {"server": release.mounted_environment()},
+        "podDefaults": release.mounted_environment(),
         "hostPathPrefixes": ["/srv/allowed"],
     }
     release.install(kubectl, values)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_jobs.train.checkpoint import Checkpoints
 from draftmill_jobs.train.launching import launch
 from draftmill_jobs.train.places import Machine
+from draftmill_jobs.train.training import CHECKPOINTS
+from tests.support.train_job import TrainJob
+from tests.support.trainer_processes import children, newest_weights, start
+from tests.support.training import free_port
+from tests.support.waiting import until
 
 TWO = Machine(number=0, machines=1, processes=2, address="127.0.0.1", port=0)
 
@@ -65,6 +74,59 @@ def test_each_process_is_told_its_place(tmp_path: Path) -> None:
     assert first[:4] == ["0", "0", "2", "127.0.0.1"]
     assert second[:4] == ["1", "1", "2", "127.0.0.1"]
     assert first[4] == second[4] != "0"
+
+
+def test_two_processes_of_one_command_learn_what_one_learns(tmp_path: Path) -> None:
+    one, two = TrainJob(tmp_path / "one"), TrainJob(tmp_path / "two")
+    alone, together = start(one, 1), start(two, 2)
+
+    assert (alone.wait(), together.wait()) == (ExitCode.DONE, ExitCode.DONE)
+    weights, other = newest_weights(one.output), newest_weights(two.output)
+    assert all(torch.allclose(weights[name], other[name], atol=1e-4) for name in weights)
+
+
+def test_sigterm_reaches_every_process_and_what_they_did_is_saved(tmp_path: Path) -> None:
+    job = TrainJob(tmp_path / "job", training={"epochs": 1000})
+    process = start(job, 2)
+    until(lambda: Checkpoints(job.output / CHECKPOINTS, 2).steps(), 240, "a checkpoint")
+    process.terminate()
+
+    assert process.wait() == ExitCode.INTERRUPTED
+
+
+def test_ranks_do_not_outlive_a_launcher_that_was_killed(tmp_path: Path) -> None:
+    job = TrainJob(tmp_path / "job", training={"epochs": 1000})
+    process = start(job, 2)
+    until(lambda: Checkpoints(job.output / CHECKPOINTS, 2).steps(), 240, "a checkpoint")
+    ranks = children(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+    assert len(ranks) == 2
+    until(lambda: not any(is_alive(pid) for pid in ranks), 120, "the ranks have saved and ended")
+
+
+def test_a_process_that_waits_for_others_in_vain_ends_when_it_is_told(tmp_path: Path) -> None:
+    job = TrainJob(tmp_path / "job", fields={"nodes": 2})
+    port = str(free_port())
+    place = {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": port}
+    process = start(job, 1, **place)
+    until(lambda: is_listening(int(port)), 240, "the first machine waits for the second")
+    process.terminate()
+
+    assert process.wait(60) == ExitCode.INTERRUPTED
+
+
+def is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 @pytest.fixture(autouse=True)

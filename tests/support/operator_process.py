@@ -20,6 +20,7 @@ import yaml
 from tests.support.waiting import until
 
 JOB_IMAGE = "registry.example/draftmill-jobs:test"
+TRAINER_IMAGE = "registry.example/draftmill-jobs-train:test"
 
 
 @dataclass
@@ -44,7 +45,12 @@ class OperatorProcess:
 
     def configure(self, **settings: Any) -> None:
         """Write the settings file; unnamed settings have their defaults."""
-        base = {"jobImage": JOB_IMAGE, "watchNamespaces": [self.namespace], "logFormat": "Text"}
+        base = {
+            "jobImage": JOB_IMAGE,
+            "trainerImage": TRAINER_IMAGE,
+            "watchNamespaces": [self.namespace],
+            "logFormat": "Text",
+        }
         (self.folder / "settings.yaml").write_text(yaml.safe_dump(base | settings))
 
     def start(self) -> None:

@@ -16,7 +16,7 @@ Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
 
 On a cluster:             get, status, watch, logs, suspend, resume, restart, retry
                           (also as `kubectl draftmill ...`)
-On files:                 sample, check, store verify|stat|head|export, lineage, export
+On files:                 sample, check, store verify|stat|head|export, doctor, lineage, export
 Without any Kubernetes:   plan, generate, extract, train, evaluate, finish --config job.yaml
 """
 
@@ -118,6 +118,19 @@ def _store(parser: argparse.ArgumentParser) -> None:
         action.add_argument("folder", metavar="PATH", type=Path, help="the folder of the store")
 
 
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--store", required=True, metavar="DIR", type=Path, help="the hidden states")
+    parser.add_argument(
+        "--drafter", required=True, metavar="DIR", type=Path, help="the drafter, of one engine"
+    )
+    parser.add_argument(
+        "--target", metavar="DIR", type=Path, help="the target model; most checks need it to be there"
+    )
+    parser.add_argument(
+        "--rows", metavar="N", type=int, default=200, help="rows to look at, spread evenly (default: 200)"
+    )
+
+
 def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DRAFTER", type=Path, help="the drafter's folder for vLLM")
     parser.add_argument("--format", required=True, choices=[SPECULATORS], help="whose format")
@@ -176,6 +189,14 @@ COMMANDS = (
         extra="jobs",
     ),
     Command("store", "look at a store of hidden states, or export it", _store, extra="jobs"),
+    Command(
+        "doctor",
+        "find the stage that is wrong when a drafter is not accepted",
+        _doctor,
+        "Look at a store, a drafter and their target, stage by stage. Exit code: 0 when no stage is wrong, 1 "
+        "when one is.",
+        extra="train",
+    ),
     Command("export", "write a drafter in the format of another project", _export, extra="train"),
     Command(
         "lineage",

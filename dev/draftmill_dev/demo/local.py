@@ -56,8 +56,8 @@ def main(name: str = cluster.DEFAULT_NAME, rows: int = prompts.ROWS) -> None:
         folders = volumes.lay_out(here.volumes, models, server_environment)
         volumes.create_claims(kubectl, folders)
     with console.step(f"helm upgrade --install {release.NAME} charts/draftmill"):
-        pod_defaults = {"server": release.mounted_environment()}
         image_values = release.local_images(operator, jobs)
+        pod_defaults = release.mounted_environment()
         release.install(kubectl, {"images": image_values, "podDefaults": pod_defaults})
     data = here.volumes / volumes.DATA
     with console.step("Prompts in place, an earlier demo cleared away"):

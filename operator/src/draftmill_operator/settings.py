@@ -53,6 +53,7 @@ class OperatorSettings(ApiModel):
     """The whole settings file."""
 
     job_image: str = Field(min_length=1, max_length=512)
+    trainer_image: str = Field(min_length=1, max_length=512, description="Of jobs that compute with torch.")
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT
     image_pull_secrets: list[LocalReference] = Field(default_factory=list)
     pod_defaults: PodDefaults = Field(default_factory=PodDefaults)

@@ -34,7 +34,7 @@ def _if_ready(bed: Bed, name: str) -> Any:
 
 
 def _model_server(bed: Bed) -> dict[str, Any]:
-    defaults = release.mounted_environment()
+    defaults = release.mounted_environment()["server"]
     folders = {"HOME": "/tmp", "TMPDIR": "/tmp"}
     command = ["vllm", "serve", f"/models/{model.NAME}", "--served-model-name", model.NAME]
     command += ["--port", "8000", "--max-model-len", "2048", *bed.server()["extraArgs"]]

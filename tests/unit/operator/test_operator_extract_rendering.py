@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from draftmill_api.v1alpha1.extractrun import ExtractRunSpec, ExtractRunStatus
+from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Volume
 from draftmill_operator.kinds.base import BESIDE
 from draftmill_operator.kinds.extractrun import ExtractRunKind
@@ -81,6 +82,23 @@ def job(role: Role, of: Run[ExtractRunSpec, ExtractRunStatus], **request: Any) -
     return render_job(
         IDENTITY, EXTRACT.workload(of), DEFAULTS, JobRequest(role, "c0ffee", 6, attempt, **request)
     )
+
+
+def test_torch_is_there_where_the_worker_computes_itself_and_only_there() -> None:
+    trainer = PodOverrides(env=[{"name": "PYTHONPATH", "value": "/opt/torch"}], scheduler_name="gang")
+    defaults = DEFAULTS.model_copy(update={"trainer": trainer})
+    transformers, vllm = extract(server=None, backend="Transformers"), extract(server=GPU_SERVER)
+    for role in (Role.PLAN, Role.WORKER, Role.FINISH):
+        for of, image, paths in (
+            (transformers, defaults.trainer_image, ["/opt/torch"]),
+            (vllm, defaults.job_image, []),
+        ):
+            request = JobRequest(role, "c0ffee", 6, attempt=2 if role is Role.WORKER else 0)
+            pod = pod_of(render_job(IDENTITY, EXTRACT.workload(of), defaults, request))
+            (container,) = pod["containers"]
+            found = [item["value"] for item in container["env"] if item["name"] == "PYTHONPATH"]
+            assert (container["image"], found) == (image, paths)
+            assert "schedulerName" not in pod
 
 
 def config(of: Run[ExtractRunSpec, ExtractRunStatus]) -> Manifest:

@@ -24,7 +24,9 @@ MIB = 1 << 20
 
 def pod() -> dict[str, Any]:
     """A worker's pod as the API server has it, with the bookkeeping that nobody here reads."""
-    defaults = FrozenDefaults(job_image="jobs:1", image_pull_policy=ImagePullPolicy.IF_NOT_PRESENT)
+    defaults = FrozenDefaults(
+        job_image="jobs:1", trainer_image="jobs-train:1", image_pull_policy=ImagePullPolicy.IF_NOT_PRESENT
+    )
     template = render_job(IDENTITY, SYNTH.workload(run()), defaults, JobRequest(Role.WORKER, "c0ffee", 6, 1))[
         "spec"
     ]["template"]

@@ -15,7 +15,7 @@ from draftmill_operator.settings import OperatorSettings
 from tests.support.synthruns import smallest_synth_run
 from tests.unit.operator.builders import IDENTITY, NOW
 
-SETTINGS = OperatorSettings.model_validate({"jobImage": "jobs:1"})
+SETTINGS = OperatorSettings.model_validate({"jobImage": "jobs:1", "trainerImage": "jobs-train:1"})
 PLAN_OF_A_NEWER_OPERATOR = {"plan": {"rows": 7, "shards": 3}}
 
 

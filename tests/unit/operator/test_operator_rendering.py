@@ -27,6 +27,7 @@ from tests.unit.operator.builders import IDENTITY, SYNTH, as_run, spec
 GOLDEN = Path(__file__).parent / "golden"
 DEFAULTS = FrozenDefaults(
     job_image="registry.example/draftmill-jobs:0.1.0",
+    trainer_image="registry.example/draftmill-jobs-train:0.1.0",
     image_pull_policy=ImagePullPolicy.IF_NOT_PRESENT,
     image_pull_secrets=[{"name": "regcred"}],
     server=PodOverrides(env=[{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}]),

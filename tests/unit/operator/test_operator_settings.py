@@ -11,9 +11,9 @@ from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.settings import ImagePullPolicy, SettingsError, load_settings
 
 
-def test_settings_need_an_image_and_default_the_rest(tmp_path: Path) -> None:
+def test_settings_need_two_images_and_default_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "settings.yaml"
-    path.write_text("jobImage: jobs:1\n")
+    path.write_text("jobImage: jobs:1\ntrainerImage: jobs-train:1\n")
     settings = load_settings(path)
     assert settings.image_pull_policy is ImagePullPolicy.IF_NOT_PRESENT
     assert settings.host_path_prefixes == []
@@ -21,7 +21,14 @@ def test_settings_need_an_image_and_default_the_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "jobImage: 1: 2", "jobImage: a\nunknown: 1\n", "jobImage: a\nhostPathPrefixes: [mnt]\n"]
+    "text",
+    [
+        "",
+        "jobImage: 1: 2",
+        "jobImage: a\n",
+        "{jobImage: a, trainerImage: b, unknown: 1}",
+        "{jobImage: a, trainerImage: b, hostPathPrefixes: [mnt]}",
+    ],
 )
 def test_wrong_settings_are_refused_with_the_files_name(tmp_path: Path, text: str) -> None:
     path = tmp_path / "settings.yaml"

@@ -48,7 +48,15 @@ GPUS: dict[str, Any] = {
     },
 }
 DEFAULTS_OF_TRAINERS = DEFAULTS.model_copy(
-    update={"trainer": PodOverrides(env=[{"name": "NCCL_DEBUG", "value": "WARN"}])}
+    update={
+        "trainer": PodOverrides(
+            env=[{"name": "PYTHONPATH", "value": "/opt/torch"}],
+            volumes=[{"name": "torch", "persistentVolumeClaim": {"claimName": "torch"}}],
+            volume_mounts=[{"name": "torch", "mountPath": "/opt/torch", "readOnly": True}],
+            scheduler_name="gang",
+            resources={"limits": {"memory": "900Gi"}},
+        )
+    }
 )
 
 
@@ -144,16 +152,25 @@ def test_on_cpu_each_node_has_one_process_and_no_gpu_is_asked_for() -> None:
     assert "tolerations" not in pod_of(manifest)
 
 
-def test_trainers_have_defaults_and_a_place_of_their_own() -> None:
+def test_trainers_have_a_place_and_resources_of_their_own() -> None:
     worker, plan = job(Role.WORKER, train(**GPUS)), job(Role.PLAN, train(**GPUS))
     assert (pod_of(worker)["priorityClassName"], pod_of(worker)["nodeSelector"]) == ("gpu", {"pool": "gpu"})
-    assert environment(worker)["NCCL_DEBUG"] == "WARN"
+    assert pod_of(worker)["schedulerName"] == "gang"
     assert pod_of(plan)["nodeSelector"] == {"pool": "cpu"}
-    assert "priorityClassName" not in pod_of(plan)
-    assert "NCCL_DEBUG" not in environment(plan)
-    assert pod_of(plan)["containers"][0]["resources"]["requests"]["memory"] == "512Mi"
+    assert not pod_of(plan).keys() & {"priorityClassName", "schedulerName"}
+    assert pod_of(plan)["containers"][0]["resources"] == {"requests": {"cpu": "100m", "memory": "512Mi"}}
     labels = [each["spec"]["template"]["metadata"]["labels"]["team"] for each in (worker, plan)]
     assert labels == ["a", "a"]
+
+
+@pytest.mark.parametrize("role", [Role.PLAN, Role.WORKER, Role.FINISH])
+def test_every_job_has_the_image_and_the_environment_with_torch(role: Role) -> None:
+    manifest = job(role, train(**GPUS))
+    (container,) = pod_of(manifest)["containers"]
+    assert container["image"] == DEFAULTS.trainer_image
+    assert environment(manifest)["PYTHONPATH"] == "/opt/torch"
+    assert {"name": "torch", "mountPath": "/opt/torch", "readOnly": True} in container["volumeMounts"]
+    assert "torch" in {volume["name"] for volume in pod_of(manifest)["volumes"]}
 
 
 def test_the_place_of_a_gpu_holds_beside_one_node_for_all() -> None:

@@ -95,6 +95,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
             input=input_volume(run.status.input, self.storage(run).data),
             ranks=Ranks(spec.nodes, self.hardware(spec)),
             grace_seconds=_GRACE_SECONDS,
+            has_torch=True,
         )
 
     def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> TrainJobConfig:

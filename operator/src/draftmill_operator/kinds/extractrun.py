@@ -9,6 +9,7 @@ from draftmill_api.extractjob import ExtractJobConfig, JobLayers, JobRecords
 from draftmill_api.jobconfig import JobOutput
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.extractrun import (
+    Backend,
     ExtractOutput,
     ExtractPlan,
     ExtractProgress,
@@ -81,6 +82,7 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
             gpus=spec.extraction.gpus,
             input=input_volume(run.status.input, self.storage(run).data),
             sidecar=sidecar,
+            has_torch=spec.backend is Backend.TRANSFORMERS,
         )
 
     def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> ExtractJobConfig:

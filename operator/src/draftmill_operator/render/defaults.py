@@ -23,6 +23,7 @@ class FrozenDefaults(ApiModel):
 
     render_version: Literal[1] = RENDER_VERSION
     job_image: str
+    trainer_image: str
     image_pull_policy: ImagePullPolicy
     image_pull_secrets: list[LocalReference] = Field(default_factory=list)
     server: PodOverrides = Field(default_factory=PodOverrides)
@@ -34,6 +35,7 @@ class FrozenDefaults(ApiModel):
         """The defaults in force now."""
         return cls(
             job_image=settings.job_image,
+            trainer_image=settings.trainer_image,
             image_pull_policy=settings.image_pull_policy,
             image_pull_secrets=settings.image_pull_secrets,
             server=settings.pod_defaults.server,

@@ -13,9 +13,9 @@ from draftmill_operator.render.failures import forgiving_rules
 from draftmill_operator.render.hardware import GPU, GPU_TOLERATION
 from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed, selector
 from draftmill_operator.render.names import child_name
-from draftmill_operator.render.overrides import apply_overrides, merge, merge_by
+from draftmill_operator.render.overrides import apply_overrides, job_overrides, merge, merge_by
 from draftmill_operator.render.pods import OF_EVERY_POD
-from draftmill_operator.render.ranks import ranks_environment, ranks_job_spec, with_ranks, without_place
+from draftmill_operator.render.ranks import ranks_environment, ranks_job_spec, with_ranks
 from draftmill_operator.render.server import away_from
 from draftmill_operator.render.sidecar import with_sidecar
 from draftmill_operator.render.volumes import DATA, INPUT, MODELS, mount, pod_volume
@@ -135,7 +135,7 @@ def _pod_template(
             "containers": [
                 {
                     "name": api_names.JOB_CONTAINER,
-                    "image": defaults.job_image,
+                    "image": defaults.trainer_image if work.has_torch else defaults.job_image,
                     "imagePullPolicy": defaults.image_pull_policy.value,
                     "args": _arguments(work, request.role),
                     "env": _comfort_environment(),
@@ -185,8 +185,7 @@ def _overridden(
         return with_sidecar(template, work, work.sidecar, defaults)
     if is_worker and work.ranks is not None:
         return apply_overrides(with_ranks(template, run, work.ranks), merge(defaults.trainer, work.pod))
-    pod = work.pod if work.ranks is None else without_place(work.pod)
-    return apply_overrides(template, merge(defaults.job, pod))
+    return apply_overrides(template, job_overrides(work, defaults))
 
 
 def _arguments(work: Workload, role: Role) -> list[str]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from draftmill_api.v1alpha1.pod import PodOverrides
+from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.metadata import Manifest
+from draftmill_operator.render.workload import Workload
 
 _LIST_KEYS: Final = {
     "env": "name",
@@ -16,6 +18,29 @@ _LIST_KEYS: Final = {
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _APPENDED: Final = ("tolerations", "envFrom")
 _MERGED: Final = ("nodeSelector", "annotations", "labels", "securityContext")
+_PLACING: Final = (
+    "node_selector",
+    "tolerations",
+    "affinity",
+    "priority_class_name",
+    "scheduler_name",
+    "runtime_class_name",
+    "resources",
+)
+
+
+def job_overrides(work: Workload, defaults: FrozenDefaults) -> PodOverrides:
+    """The overrides of a job's pod that is no rank.
+
+    Where torch computes, the trainers' defaults bring what it needs; whatever places a rank or gives it
+    resources is left out, be it the chart's or the run's.
+    """
+    under = merge(defaults.job, _without_place(defaults.trainer)) if work.has_torch else defaults.job
+    return merge(under, _without_place(work.pod) if work.ranks is not None and work.pod else work.pod)
+
+
+def _without_place(pod: PodOverrides) -> PodOverrides:
+    return pod.model_copy(update=dict.fromkeys(_PLACING))
 
 
 def merge(defaults: PodOverrides, run: PodOverrides | None) -> PodOverrides:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from draftmill_api import names as api_names
-from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_operator.render.failures import fails_for_good
 from draftmill_operator.render.hardware import SHARED_MEMORY_MOUNT
 from draftmill_operator.render.metadata import Manifest, metadata, sealed, selector
@@ -18,15 +17,6 @@ from draftmill_operator.render.workload import Ranks
 from draftmill_operator.run import Role, RunIdentity
 
 RENDEZVOUS_PORT: Final = 29500
-_PLACING: Final = (
-    "node_selector",
-    "tolerations",
-    "affinity",
-    "priority_class_name",
-    "scheduler_name",
-    "runtime_class_name",
-    "resources",
-)
 
 
 def ranks_service(run: RunIdentity) -> Manifest:
@@ -94,8 +84,3 @@ def ranks_environment(run: RunIdentity, ranks: Ranks, job_name: str) -> list[Man
         {"name": "PET_MASTER_ADDR", "value": f"{job_name}-0.{service_name(run)}"},
         {"name": "PET_MASTER_PORT", "value": str(RENDEZVOUS_PORT)},
     ]
-
-
-def without_place(pod: PodOverrides | None) -> PodOverrides | None:
-    """The overrides for pods that are no ranks: whatever places a rank or gives it resources is left out."""
-    return pod.model_copy(update=dict.fromkeys(_PLACING)) if pod is not None else None

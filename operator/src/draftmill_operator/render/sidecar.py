@@ -15,7 +15,13 @@ from draftmill_operator.render.defaults import FrozenDefaults
 from draftmill_operator.render.hardware import Hardware
 from draftmill_operator.render.hidden_states import MEBIBYTE
 from draftmill_operator.render.metadata import Manifest
-from draftmill_operator.render.overrides import merge, merge_by, override_container, override_pod
+from draftmill_operator.render.overrides import (
+    job_overrides,
+    merge,
+    merge_by,
+    override_container,
+    override_pod,
+)
 from draftmill_operator.render.server import server_container, server_volumes
 from draftmill_operator.render.volumes import mount
 from draftmill_operator.render.workload import Sidecar, Workload
@@ -34,7 +40,7 @@ def with_sidecar(template: Manifest, work: Workload, sidecar: Sidecar, defaults:
 
     `restartPolicy: OnFailure`: a worker that ends is started again beside its server, which stays loaded.
     """
-    of_job = merge(defaults.job, work.pod)
+    of_job = job_overrides(work, defaults)
     of_server = merge(defaults.server, sidecar.server.pod)
     template = template | {"spec": _mixed(template["spec"], sidecar, of_job, of_server)}
     return override_pod(override_pod(template, _of_whole_pod(of_job)), of_server)

@@ -66,6 +66,8 @@ class Workload:
     """The pods of a worker, where they are several."""
     grace_seconds: int = 60
     """Time that a worker has for its end."""
+    has_torch: bool = False
+    """Its jobs compute with torch, which the trainers' image or environment has."""
 
     @property
     def pods_of_a_worker(self) -> int:

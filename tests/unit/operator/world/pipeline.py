@@ -52,7 +52,7 @@ class Pipeline:
         self._intake = Intake(self._store, self._called.add)
         self._poller = ProgressPoller(self._store, self._called.add)
         clock = Clock(self.now, monotonic=lambda: self.now().timestamp())
-        settings = OperatorSettings(job_image="jobs:1")
+        settings = OperatorSettings(job_image="jobs:1", trainer_image="jobs-train:1")
         kube = Kube(self.client, "operator")
         self._reconciler = Reconciler(settings, self._store, kube, self._poller, clock)
         self._delivered = {kind: len(self.server.events[kind]) for kind in Kind}

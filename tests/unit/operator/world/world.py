@@ -50,7 +50,9 @@ class World:
     def start_operator(self) -> None:
         """A new process: all that it knows is what the server has."""
         self.client.fault = None
-        settings = OperatorSettings(job_image="jobs:1", host_path_prefixes=self.prefixes)
+        settings = OperatorSettings(
+            job_image="jobs:1", trainer_image="jobs-train:1", host_path_prefixes=self.prefixes
+        )
         self.process = Process(self.server, self.client, self.kubelet, settings, self.now)
         self.checks.new_process(self.process.store)
 

@@ -1,0 +1,92 @@
+"""A trained drafter in a real vLLM: it loads, drafts, changes no answer, and is accepted as was simulated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from draftmill_api.drafter import DrafterEvaluation
+from draftmill_api.jobconfig import JobModel, JobOutput, JobRun
+from draftmill_api.trainjob import JobEvaluation, JobStore, TrainJobConfig
+from draftmill_api.v1alpha1.draftertrain import Scratch
+from draftmill_api.v1alpha1.shared import Endpoint, Engine
+from draftmill_jobs.doctor.drafter_checks import evaluate_on
+from draftmill_jobs.doctor.evidence import Patient
+from draftmill_jobs.evaluate.evaluating import evaluate
+from tests.support.drafting_server import NAME, serving
+from tests.support.toy_drafter import DRAFT_TOKENS, ToyDrafter, train_toy_drafter
+from tests.support.toy_target import FOLDER, toy_rows, write_toy_store
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
+
+ROWS, ANSWER = 100, 96
+LEAST_CYCLES = 1000
+LARGEST_ERROR = 0.03  # relative, of the share of cycles that took a position's token
+
+
+@pytest.fixture(scope="module")
+def drafter(tmp_path_factory: pytest.TempPathFactory) -> ToyDrafter:
+    return train_toy_drafter(tmp_path_factory.mktemp("drafter"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows that the drafter was not trained on, with the target's own greedy answers."""
+    return write_toy_store(
+        tmp_path_factory.mktemp("store") / "states", toy_rows(ROWS, seed=11, answer=ANSWER)
+    )
+
+
+@pytest.fixture(scope="module")
+def servers(drafter: ToyDrafter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    logs = tmp_path_factory.mktemp("logs")
+    with (
+        serving(FOLDER, logs / "plain", drafter=None, draft_tokens=DRAFT_TOKENS) as plain,
+        serving(FOLDER, logs / "drafting", drafter=drafter.folder, draft_tokens=DRAFT_TOKENS) as drafting,
+    ):
+        yield plain, drafting
+
+
+@pytest.fixture(scope="module")
+def measured(
+    servers: tuple[str, str], store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> DrafterEvaluation:
+    plain, drafting = servers
+    config = TrainJobConfig(
+        run=JobRun(kind="DrafterTrain", name="toy"),
+        target=JobModel(name=NAME, path=str(FOLDER)),
+        store=JobStore(path=str(store)),
+        output=JobOutput(path=str(tmp_path_factory.mktemp("output"))),
+        scratch=Scratch(draft_vocab_size=1),
+        held_out_percent=99,
+        evaluation=JobEvaluation(
+            plain=Endpoint(name="plain", url=plain, engine=Engine.VLLM),
+            drafting=Endpoint(name="drafting", url=drafting, engine=Engine.VLLM),
+            max_rows=ROWS,
+            max_tokens=ANSWER,
+            concurrency=[16],
+        ),
+    )
+    return asyncio.run(evaluate(config))
+
+
+def test_a_drafter_changes_no_answer(measured: DrafterEvaluation) -> None:
+    (found,) = measured.measured
+
+    assert found.identical == found.prompts > ROWS * 0.9
+
+
+def test_it_is_accepted_as_was_simulated(
+    measured: DrafterEvaluation, store: Path, drafter: ToyDrafter
+) -> None:
+    (found,) = measured.measured
+    patient = Patient(store, drafter.folder, FOLDER, most_rows=ROWS)
+    simulated = evaluate_on(patient, patient.start).acceptance
+
+    print(f"served: {found.acceptance_length:.3f} over {found.cycles} cycles, {found.by_position}")
+    print(f"simulated: {simulated.length:.3f} over {simulated.cycles} cycles, {simulated.by_position}")
+    assert min(found.cycles, simulated.cycles) >= LEAST_CYCLES
+    assert found.by_position == pytest.approx(list(simulated.by_position), rel=LARGEST_ERROR)

@@ -1,0 +1,80 @@
+"""A drafter of the toy target, trained once in a session, and its store: what the doctor examines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from draftmill_api.v1alpha1.draftertrain import Scratch
+from draftmill_jobs.train.settings import TrainConfig, Training
+from draftmill_jobs.train.training import DRAFTER, train
+from draftmill_jobs.train.world import joined
+from tests.support.toy_target import FOLDER, SHAPE, toy_rows
+
+DRAFT_TOKENS = 4
+DRAFT_VOCABULARY = 60  # what the toy ever says
+_ROWS = 480
+
+
+def toy_config(output: Path, **training: Any) -> TrainConfig:
+    """As short as it can be."""
+    settings = {
+        "epochs": 30,
+        "learning_rate": 3e-3,
+        "warmup_steps": 20,
+        "ttt_length": DRAFT_TOKENS,
+        "tokens_per_batch": 1024,
+        "precision": "Float32",
+        "held_out_percent": 10,
+        "save_every_steps": 10_000,
+        **training,
+    }
+    return TrainConfig(
+        target=str(FOLDER),
+        output=str(output),
+        scratch=Scratch(draft_vocab_size=DRAFT_VOCABULARY),
+        training=Training.model_validate(settings),
+    )
+
+
+def train_toy_drafter(output: Path) -> ToyDrafter:
+    """Trains it."""
+    with joined(0) as world:
+        train(
+            toy_config(output),
+            toy_rows(_ROWS),
+            SHAPE,
+            world,
+            should_stop=lambda: False,
+            begun=lambda _: None,
+            report=lambda _: None,
+        )
+    return ToyDrafter(output / DRAFTER / "vllm")
+
+
+@dataclass(frozen=True)
+class ToyDrafter:
+    """Its folder for vLLM, whose copies a test breaks."""
+
+    folder: Path
+
+    def copy(self, folder: Path) -> ToyDrafter:
+        """Another one."""
+        shutil.copytree(self.folder, folder)
+        return ToyDrafter(folder)
+
+    def set_config(self, **changes: Any) -> None:
+        """Writes other values into its config."""
+        path = self.folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    def set_tensors(self, **changes: torch.Tensor) -> None:
+        """Writes other tensors into its weights."""
+        path = self.folder / "model.safetensors"
+        save_file({**load_file(path), **changes}, path)
