@@ -144,7 +144,7 @@ def test_monitors_select_the_operators_pod_and_all_job_pods_by_the_ports_name(he
     assert expression == {
         "key": "draftmill.dev/role",
         "operator": "In",
-        "values": ["plan", "worker", "finish"],
+        "values": ["plan", "worker", "evaluate-plain", "evaluate-draft", "finish"],
     }
     for monitor in (operator, jobs):
         assert monitor["metadata"]["labels"]["team"] == "a"

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from draftmill_api.drafter import DrafterEvaluation
-from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_api.trainjob import Served
+from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
+from draftmill_jobs.evaluate.comparing import together
 from draftmill_jobs.evaluate.drafting import Drafted, of_sglang, of_vllm
 from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, evaluate
 from draftmill_jobs.evaluate.prompts import held_out_prompts
@@ -104,10 +106,16 @@ def asked(job: TrainJob, plain: EngineServer, drafting: EngineServer, **fields: 
     }
 
 
+async def measured(job: TrainJob) -> DrafterEvaluation:
+    found = await evaluate(job.config)
+    assert found is not None
+    return found
+
+
 async def test_both_servers_are_asked_the_same_and_compared(job: TrainJob, model: TinyModel) -> None:
     async with EngineServer(model) as plain, DraftingServer(model) as drafting:
         asked(job, plain, drafting, concurrency=[1, 2])
-        found = await evaluate(job.config)
+        found = await measured(job)
 
     written = DrafterEvaluation.model_validate_json((job.output / EVALUATION_FILE).read_bytes())
     assert written == found
@@ -126,9 +134,61 @@ async def test_answers_that_differ_are_counted(job: TrainJob, model: TinyModel) 
 
     async with EngineServer(model) as plain, DraftingServer(model, another) as drafting:
         asked(job, plain, drafting)
-        (found,) = (await evaluate(job.config)).measured
+        (found,) = (await measured(job)).measured
 
     assert (found.prompts, found.identical) == (3, 2)
+
+
+async def test_servers_that_run_one_after_the_other_are_compared_when_both_have_answered(
+    job: TrainJob, model: TinyModel
+) -> None:
+    async with EngineServer(model) as plain:
+        asked(job, plain, plain)
+        assert await evaluate(job.config, Served.PLAIN) is None
+    async with DraftingServer(model) as drafting:
+        asked(job, plain, drafting)
+        found = await evaluate(job.config, Served.DRAFTING)
+
+    assert found is not None
+    assert [(each.prompts, each.identical, each.acceptance_length) for each in found.measured] == [
+        (3, 3, ACCEPTED + 1)
+    ]
+    assert (job.output / EVALUATION_FILE).exists()
+
+
+async def test_the_drafting_server_alone_has_nothing_to_be_compared_with(
+    job: TrainJob, model: TinyModel
+) -> None:
+    async with DraftingServer(model) as drafting:
+        asked(job, drafting, drafting)
+        with pytest.raises(JobRefusedError, match=r"answers-plain.json cannot be read"):
+            await evaluate(job.config, Served.DRAFTING)
+
+
+@pytest.mark.parametrize("other", [{"maxRows": 2}, {"maxTokens": 63}, {"concurrency": [2]}])
+async def test_answers_to_something_else_are_not_compared(
+    job: TrainJob, model: TinyModel, other: dict[str, Any]
+) -> None:
+    async with EngineServer(model) as plain, DraftingServer(model) as drafting:
+        asked(job, plain, drafting)
+        await evaluate(job.config, Served.PLAIN)
+        asked(job, plain, drafting, **other)
+        with pytest.raises(JobRefusedError, match="ask the plain server again"):
+            await evaluate(job.config, Served.DRAFTING)
+
+
+async def test_a_run_is_told_of_all_concurrencies_together_and_of_the_best_ratio(
+    job: TrainJob, model: TinyModel
+) -> None:
+    async with EngineServer(model) as plain, DraftingServer(model) as drafting:
+        asked(job, plain, drafting, concurrency=[1, 2])
+        found = await measured(job)
+
+    told, (one, two) = together(found), found.measured
+    assert (told.answers, told.identical, told.tokens) == (6, 6, one.tokens + two.tokens)
+    assert (told.acceptance_length, told.by_position) == ("4.00", ["1.000"] * ACCEPTED)
+    assert told.ratio == f"{max(one.ratio, two.ratio):.2f}"
+    assert [rate.concurrency for rate in told.rates] == [1, 2]
 
 
 async def test_a_server_without_a_drafter_is_named(job: TrainJob, model: TinyModel) -> None:
@@ -138,10 +198,13 @@ async def test_a_server_without_a_drafter_is_named(job: TrainJob, model: TinyMod
             await evaluate(job.config)
 
 
-async def test_a_server_that_fails_is_named_with_its_words(job: TrainJob, model: TinyModel) -> None:
-    async with EngineServer(model, lambda _: Fail(500)) as plain, DraftingServer(model) as drafting:
+@pytest.mark.parametrize(("status", "ends"), [(500, JobFailedError), (400, JobRefusedError)])
+async def test_a_server_that_fails_is_named_with_its_words_and_asked_again_if_that_may_help(
+    job: TrainJob, model: TinyModel, status: int, ends: type[JobError]
+) -> None:
+    async with EngineServer(model, lambda _: Fail(status)) as plain, DraftingServer(model) as drafting:
         asked(job, plain, drafting)
-        with pytest.raises(JobFailedError, match=r"plain at http://127.0.0.1:[0-9]+: .*made to fail"):
+        with pytest.raises(ends, match=r"plain at http://127.0.0.1:[0-9]+: .*made to fail"):
             await evaluate(job.config)
 
 

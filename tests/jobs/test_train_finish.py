@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from draftmill_api.drafter import DrafterManifest
+from draftmill_api.drafter import DrafterEvaluation, DrafterManifest, EvaluatedConcurrency
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE
 from draftmill_jobs.main import main
-from draftmill_jobs.shared.artefacts import MANIFEST_FILE
+from draftmill_jobs.shared.artefacts import MANIFEST_FILE, write_json
 from draftmill_jobs.shared.files import sha256_of
 from draftmill_jobs.shared.termination import encode
 from tests.support.train_job import TrainJob, flip_a_byte
@@ -75,7 +76,62 @@ def test_sampled_rows_give_no_acceptance_length_anywhere(tmp_path: Path) -> None
     assert "Simulated acceptance length" not in card
 
 
+def evaluated(job: TrainJob, **fields: object) -> None:
+    """As `draftmill evaluate` leaves it."""
+    endpoint = {"url": "http://127.0.0.1:8000", "engine": "VLLM"}
+    job.fields["evaluation"] = {name: {"name": name, **endpoint} for name in ("plain", "drafting")}
+    found = DrafterEvaluation(
+        run=job.config.run,
+        drafter_sha256=sha256_of(job.output / "drafter" / "vllm" / "model.safetensors"),
+        max_tokens=64,
+        measured=[
+            EvaluatedConcurrency(
+                concurrency=concurrency,
+                prompts=3,
+                tokens=120,
+                cycles=40,
+                acceptance_length=3.0,
+                by_position=[0.9, 0.7, 0.4],
+                plain_tokens_per_second=40.0,
+                drafting_tokens_per_second=20.0 * (2 + concurrency),
+                ratio=1 + concurrency / 2,
+                identical=3,
+            )
+            for concurrency in (1, 2)
+        ],
+    )
+    write_json(job.output / EVALUATION_FILE, found.model_copy(update=fields))
+
+
+def test_what_servers_made_of_the_drafter_is_in_manifest_card_and_last_words(job: TrainJob) -> None:
+    evaluated(job)
+    result = job.finish()
+    card = (job.output / "drafter" / "vllm" / "README.md").read_text()
+
+    assert result.evaluation is not None
+    assert (result.evaluation.acceptance_length, result.evaluation.ratio) == ("3.00", "2.00")
+    assert (result.evaluation.cycles, result.evaluation.identical) == (80, 6)
+    found = manifest_of(job).evaluation
+    assert found is not None
+    assert [each.ratio for each in found.measured] == [1.5, 2.0]
+    assert "| 2 | 3.00 | 40.0 | 80.0 | 2.00 | 3 of 3 |" in card
+
+
+def test_an_evaluation_that_was_asked_for_is_not_left_out(job: TrainJob) -> None:
+    evaluated(job)
+    (job.output / EVALUATION_FILE).unlink()
+    with pytest.raises(JobRefusedError, match="run `draftmill evaluate` first"):
+        job.finish()
+
+
+def test_the_evaluation_of_another_drafter_is_not_taken(job: TrainJob) -> None:
+    evaluated(job, drafter_sha256="0" * 64)
+    with pytest.raises(JobRefusedError, match="is of another drafter"):
+        job.finish()
+
+
 def test_the_last_words_fit_however_long_the_paths_are(job: TrainJob) -> None:
+    evaluated(job)
     result = job.finish().model_copy(update=dict.fromkeys(("vllm", "sglang", "manifest"), "p" * 512))
 
     assert len(encode(TerminationMessage(train_finish=result))) < 4000

@@ -12,9 +12,9 @@ import torch
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.train.checkpoint import Checkpoints
+from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.launching import launch
 from draftmill_jobs.train.places import Machine
-from draftmill_jobs.train.training import CHECKPOINTS
 from tests.support.train_job import TrainJob
 from tests.support.trainer_processes import children, newest_weights, start
 from tests.support.training import free_port

@@ -13,9 +13,9 @@ import torch
 
 from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.train.folders import DRAFTER
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.tensors import TensorFolder
-from draftmill_jobs.train.training import DRAFTER
 from draftmill_jobs.train.vocabulary import DraftVocabulary
 from tests.support.training import SHAPE, Case, Rows, free_port, start, write_target
 

@@ -15,7 +15,7 @@ from draftmill_api.names import TERMINATION_MESSAGE_VARIABLE
 from draftmill_api.progress import Progress, TerminationMessage
 from draftmill_jobs.main import main
 from draftmill_jobs.train.checkpoint import Checkpoints
-from draftmill_jobs.train.training import CHECKPOINTS, DRAFTER
+from draftmill_jobs.train.folders import CHECKPOINTS, DRAFTER
 from tests.support.train_job import TrainJob
 from tests.support.training import free_port, start_program
 from tests.support.waiting import until
@@ -93,7 +93,7 @@ def test_more_gpus_than_there_are_is_a_refusal_and_no_training_on_cpus(
     assert "1 GPUs are asked for and CUDA finds 0" in caplog.text
 
 
-@pytest.mark.parametrize("step", ["plan", "train", "finish"])
+@pytest.mark.parametrize("step", ["plan", "train", "evaluate", "finish"])
 def test_a_port_that_something_else_listens_on_is_refused(
     step: str, job: TrainJob, caplog: pytest.LogCaptureFixture
 ) -> None:

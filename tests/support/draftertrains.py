@@ -7,7 +7,8 @@ from typing import Any
 
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
 from draftmill_api.trainjob import TrainFinishResult
-from draftmill_api.v1alpha1.draftertrain import TrainPlan, TrainProgress, Yardstick
+from draftmill_api.v1alpha1.draftertrain import TrainEvaluation, TrainPlan, TrainProgress, Yardstick
+from draftmill_api.v1alpha1.trainstatus import EvaluatedRate
 from tests.support.played import FACTS
 from tests.support.synthruns import Manifest
 
@@ -41,6 +42,8 @@ def train_plan(steps: int) -> TrainPlan:
         yardstick=Yardstick.ACCEPTANCE_LENGTH,
         steps=steps,
         draft_vocabulary_size=32000,
+        vllm="drafter/vllm",
+        sglang="drafter/sglang",
         parameters=20_000_000,
         bytes_needed=1 << 30,
         bytes_free=1 << 40,
@@ -72,7 +75,21 @@ def trainer_message(step: int, total: int) -> TerminationMessage:
     return TerminationMessage(worker=WorkerResult(training=train_progress(step, total, saved_step=step)))
 
 
-def train_finish_message(steps: int) -> TerminationMessage:
+def train_evaluation() -> TrainEvaluation:
+    """What servers made of a drafter."""
+    return TrainEvaluation(
+        acceptance_length="2.41",
+        by_position=["0.731", "0.442", "0.237"],
+        ratio="1.62",
+        cycles=1180,
+        tokens=2844,
+        answers=32,
+        identical=32,
+        rates=[EvaluatedRate(concurrency=1, plain="41.0", drafting="66.4", ratio="1.62")],
+    )
+
+
+def train_finish_message(steps: int, evaluation: TrainEvaluation | None = None) -> TerminationMessage:
     """The last words of a finish."""
     return TerminationMessage(
         train_finish=TrainFinishResult(
@@ -81,6 +98,7 @@ def train_finish_message(steps: int) -> TerminationMessage:
             sglang="/data/drafters/k25/drafter/sglang",
             steps=steps,
             acceptance_length="2.87",
+            evaluation=evaluation,
             manifest="/data/drafters/k25/manifest.json",
             manifest_sha256="d" * 64,
         )

@@ -149,6 +149,7 @@ TRAIN_CHANGES: Final[Manifest] = {
     "checkpoint": {"everySteps": 9},
     "heldOutPercent": 9,
     "export": {"layerIds": {"sglang": [1, 14, 26]}},
+    "evaluation": {"server": {"engine": "VLLM", "image": "vllm:1"}},
     **_OF_ALL_KINDS,
 }
 """A change of each entry."""

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from draftmill_api.v1alpha1.draftertrain import Scratch
+from draftmill_jobs.train.folders import DRAFTER
 from draftmill_jobs.train.settings import TrainConfig, Training
-from draftmill_jobs.train.training import DRAFTER, train
+from draftmill_jobs.train.training import train
 from draftmill_jobs.train.world import joined
 from tests.support.toy_target import FOLDER, SHAPE, toy_rows
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.train.checkpoint import Checkpoints
-from draftmill_jobs.train.training import CHECKPOINTS
+from draftmill_jobs.train.folders import CHECKPOINTS
 from tests.support.train_job import TrainJob
 from tests.support.trainer_processes import children, newest_weights, start
 from tests.support.waiting import quiet_for, until

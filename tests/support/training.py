@@ -27,10 +27,11 @@ from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.main import main
 from draftmill_jobs.store import StoreRow
 from draftmill_jobs.train.data import RowCorruptError, RowInfo, TrainRow
+from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.settings import TrainConfig
 from draftmill_jobs.train.starting import StoreShape
-from draftmill_jobs.train.training import CHECKPOINTS, Outcome, train
+from draftmill_jobs.train.training import Outcome, train
 from draftmill_jobs.train.world import joined
 
 VOCABULARY, HIDDEN, LAYERS = 50, 16, 8

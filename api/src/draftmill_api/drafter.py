@@ -67,12 +67,40 @@ class EvaluatedConcurrency(ApiModel):
     identical: int = Field(ge=0, description="Answers that are the same to the last token.")
 
 
+class AnsweredConcurrency(ApiModel):
+    """What one server answered to all prompts, so many at a time."""
+
+    concurrency: int = Field(ge=1)
+    seconds: float = Field(gt=0, description="From the first request to the last answer.")
+    outputs: list[list[int]] = Field(description="Token ids of each answer, in the order of the prompts.")
+    cycles: int | None = Field(default=None, ge=0, description="Draft cycles; None of a plain server.")
+    accepted: int = Field(default=0, ge=0, description="Draft tokens that were accepted.")
+    by_position: list[int] = Field(
+        default_factory=list, description="Cycles that took the draft token of each position."
+    )
+
+
+class ServerAnswers(ApiModel):
+    """`answers-plain.json`, `answers-drafting.json`: one server's part of an evaluation."""
+
+    kind: Literal["ServerAnswers"] = "ServerAnswers"
+    version: Literal[1] = 1
+    run: JobRun
+    max_tokens: int = Field(description="Most tokens of an answer.")
+    prompts: list[str] = Field(description="Keys of the rows whose prompts were asked.")
+    answered: list[AnsweredConcurrency]
+
+
 class DrafterEvaluation(ApiModel):
     """`evaluation.json`: a drafter at work."""
 
     kind: Literal["DrafterEvaluation"] = "DrafterEvaluation"
     version: Literal[1] = 1
     run: JobRun
+    drafter_sha256: str | None = Field(
+        alias="drafterSHA256",
+        description="Of the weights in the output's folder; None where the server's drafter lies elsewhere.",
+    )
     max_tokens: int = Field(description="Most tokens of an answer.")
     measured: list[EvaluatedConcurrency]
 
@@ -100,6 +128,7 @@ class DrafterManifest(ApiModel):
     steps: int = Field(ge=1, description="Optimiser steps after which it was taken.")
     tokens: int = Field(ge=1, description="Trained on in all steps of the training.")
     acceptance: DrafterAcceptance | None = Field(default=None, description="None when nothing was held out.")
+    evaluation: DrafterEvaluation | None = Field(default=None, description="None when it was not asked for.")
     vllm: str = Field(description="Folder for vLLM, relative to the manifest.")
     sglang: str = Field(description="Folder for SGLang; the same one where one config fits both.")
     files: list[DrafterFile]

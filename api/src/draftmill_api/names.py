@@ -16,7 +16,7 @@ LABEL_RUN: Final = f"{GROUP}/run"
 LABEL_RUN_UID: Final = f"{GROUP}/run-uid"
 """The run's uid: tells the children of a re-created run from those of the one before it."""
 LABEL_ROLE: Final = f"{GROUP}/role"
-"""`defaults`, `config`, `plan`, `server`, `worker` or `finish`."""
+"""`defaults`, `config`, `plan`, `server`, `worker`, `evaluate-plain`, `evaluate-draft` or `finish`."""
 LABEL_WORKER: Final = f"{GROUP}/worker"
 LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
 

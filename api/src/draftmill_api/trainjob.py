@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -20,7 +21,7 @@ from draftmill_api.v1alpha1.draftertrain import (
 )
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import Sha256
-from draftmill_api.v1alpha1.trainstatus import Figure, TrainPlan, TrainProgress
+from draftmill_api.v1alpha1.trainstatus import Figure, TrainEvaluation, TrainPlan, TrainProgress
 
 
 class JobStore(ApiModel):
@@ -45,8 +46,15 @@ class JobInit(ApiModel):
     layer_convention: WrittenLayerIds | None = None
 
 
+class Served(StrEnum):
+    """Which of an evaluation's two servers."""
+
+    PLAIN = "plain"
+    DRAFTING = "drafting"
+
+
 class JobEvaluation(ApiModel):
-    """Two servers of the target that run already, and what they are asked."""
+    """Two servers of the target, which may run one after the other, and what they are asked."""
 
     plain: Endpoint = Field(description="One that does not draft.")
     drafting: Endpoint = Field(description="One with the drafter.")
@@ -58,6 +66,10 @@ class JobEvaluation(ApiModel):
         max_length=16,
         description="Requests at a time, one after another.",
     )
+
+    def of(self, served: Served) -> Endpoint:
+        """One of the two."""
+        return self.plain if served is Served.PLAIN else self.drafting
 
 
 class TrainJobConfig(ApiModel):
@@ -78,7 +90,9 @@ class TrainJobConfig(ApiModel):
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     held_out_percent: int = Field(default=5, ge=0, le=99)
     export: Export = Field(default_factory=Export)
-    evaluation: JobEvaluation | None = Field(default=None, description="Of `draftmill evaluate` alone.")
+    evaluation: JobEvaluation | None = Field(
+        default=None, description="What `draftmill evaluate` does; finish takes its result along."
+    )
     plan: TrainPlan | None = Field(
         default=None, description="What the plan found, for the steps after it; they make their own without."
     )
@@ -112,5 +126,6 @@ class TrainFinishResult(ApiModel):
     steps: int = Field(ge=1, description="Optimiser steps after which the drafter was taken.")
     acceptance_length: Figure = ""
     teacher_agreement: Figure = ""
+    evaluation: TrainEvaluation | None = Field(default=None, description="Where the config has one.")
     manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256")

@@ -17,7 +17,7 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
-from draftmill_api.trainjob import TrainJobConfig
+from draftmill_api.trainjob import Served, TrainJobConfig
 from draftmill_jobs.errors import JobError, JobRefusedError
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
@@ -58,11 +58,13 @@ class Options:
         http_port: Where progress is served; 0 chooses a port, None serves in pods only.
         grace: Seconds that work on its way may take to finish after SIGTERM.
         when_paused: What the generator does when the error policy has tripped.
+        server: The one of an evaluation's two servers that is asked; both when None.
     """
 
     http_port: int | None = None
     grace: float = GRACE_SECONDS
     when_paused: WhenPaused = WhenPaused.EXIT
+    server: Served | None = None
 
     @property
     def port(self) -> int | None:
@@ -149,7 +151,7 @@ def _drafter_train(step: Step, file: ConfigFile, options: Options) -> Ended:
         case Step.EVALUATE:
             from draftmill_jobs.evaluate.evaluating import evaluate  # noqa: PLC0415 - not always needed
 
-            asyncio.run(evaluate(loaded.config))
+            _served(lambda config: asyncio.run(evaluate(config, options.server)), loaded, options)
             return ExitCode.DONE, TerminationMessage()
         case _:
             raise _not_a_step(step, "a DrafterTrain", _OF_DRAFTER_TRAIN, file.path)
@@ -207,7 +209,7 @@ def _train(path: Path, loaded: LoadedConfig[TrainJobConfig], options: Options) -
 
 
 def _served(look: Callable[[Config], T], loaded: LoadedConfig[Config], options: Options) -> T:
-    """Runs a step that only looks, with `/healthz` and the rest beside it."""
+    """Runs a step that has no progress to tell of, with `/healthz` and the rest beside it."""
     from draftmill_jobs.shared.http import serve  # noqa: PLC0415 - heavy, and not always needed
 
     now = Progress(run_uid=loaded.config.run.uid, state=WorkerState.RUNNING, config_hash=loaded.hash)
@@ -230,6 +232,7 @@ def main(arguments: list[str] | None = None, *, program: str = "draftmill_jobs")
         http_port=chosen.http_port,
         grace=getattr(chosen, "grace_period", GRACE_SECONDS),
         when_paused=getattr(chosen, "when_paused", WhenPaused.EXIT),
+        server=getattr(chosen, "server", None),
     )
     return run_step(Step(chosen.step), chosen.config, options)
 
@@ -272,6 +275,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     words = "put the hidden-state connector for vLLM on CPU into a folder of the server's PYTHONPATH"
     install = steps.add_parser(_INSTALL, help=words, description=words)
     install.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder")
+    steps.choices[Step.EVALUATE.value].add_argument(
+        "--server",
+        type=Served,
+        choices=list(Served),
+        help="ask this one alone; the two are compared when both have answered (default: ask both)",
+    )
     steps.choices[Step.GENERATE.value].add_argument(
         "--when-paused",
         type=WhenPaused,

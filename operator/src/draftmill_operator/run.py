@@ -29,7 +29,13 @@ class Role(StrEnum):
     PLAN = "plan"
     SERVER = "server"
     WORKER = "worker"
+    EVALUATE_PLAIN = "evaluate-plain"
+    EVALUATE_DRAFT = "evaluate-draft"
     FINISH = "finish"
+
+
+EVALUATIONS: Final = (Role.EVALUATE_PLAIN, Role.EVALUATE_DRAFT)
+"""The two steps of an evaluation, in their order: only one server holds GPUs at a time."""
 
 
 @dataclass(frozen=True, order=True)

@@ -70,7 +70,9 @@ def measured(
             concurrency=[16],
         ),
     )
-    return asyncio.run(evaluate(config))
+    found = asyncio.run(evaluate(config))
+    assert found is not None
+    return found
 
 
 def test_a_drafter_changes_no_answer(measured: DrafterEvaluation) -> None:

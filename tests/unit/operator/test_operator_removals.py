@@ -41,5 +41,16 @@ def test_a_step_whose_answer_was_lost_goes_although_it_has_ended() -> None:
     assert unwanted(Wanted(), Observed(plan=plan), redo=Role.PLAN) == [plan]
 
 
+def test_an_evaluation_goes_when_it_still_runs_unwanted_and_when_the_workers_go_on() -> None:
+    over = job(ended_pod(0), state=JobState.SUCCEEDED)
+    seen = Observed(evaluations={Role.EVALUATE_PLAIN: over, Role.EVALUATE_DRAFT: job(pod())})
+    assert unwanted(Wanted(evaluation=Role.EVALUATE_DRAFT), seen) == []
+    assert unwanted(Wanted(finish=True), seen) == [seen.evaluations[Role.EVALUATE_DRAFT]]
+    assert unwanted(Wanted(workers={0: 2}), seen) == [*seen.evaluations.values()]
+    assert unwanted(
+        Wanted(), Observed(evaluations={Role.EVALUATE_PLAIN: over}), redo=Role.EVALUATE_PLAIN
+    ) == [over]
+
+
 def test_what_is_being_deleted_is_not_deleted_again() -> None:
     assert unwanted(Wanted(), Observed(plan=job(pod(), deleting=True))) == []

@@ -20,10 +20,10 @@ from draftmill_operator.render.jobs import JobRequest, render_job
 from draftmill_operator.render.metadata import Manifest
 from draftmill_operator.render.names import NAME_LIMIT, child_name
 from draftmill_operator.render.ranks import ranks_service
-from draftmill_operator.run import DRAFTERTRAIN, Role, Run, RunIdentity, RunKey
+from draftmill_operator.run import DRAFTERTRAIN, EVALUATIONS, Role, Run, RunIdentity, RunKey
 from tests.support.draftertrains import smallest_drafter_train, train_plan
 from tests.support.extractruns import extract_finish_message
-from tests.unit.operator.test_operator_extract_rendering import claim, extract
+from tests.unit.operator.test_operator_extract_rendering import CPU_SERVER, GPU_SERVER, claim, extract
 from tests.unit.operator.test_operator_rendering import DEFAULTS, GOLDEN
 
 TRAIN = DrafterTrainKind()
@@ -47,6 +47,7 @@ GPUS: dict[str, Any] = {
         },
     },
 }
+EVALUATION: dict[str, Any] = {"server": GPU_SERVER, "draftTokens": 4, "maxRows": 16, "concurrency": [1, 8]}
 DEFAULTS_OF_TRAINERS = DEFAULTS.model_copy(
     update={
         "trainer": PodOverrides(
@@ -91,6 +92,11 @@ CHILDREN: dict[str, Callable[[], Manifest]] = {
     "train-worker-gpu": lambda: job(Role.WORKER, train(volume="drafters", **GPUS), on_one_node=True),
     "train-worker-cpu": lambda: job(
         Role.WORKER, train(gpusPerNode=0, sharedMemory="1Gi", training={"precision": "Float32"})
+    ),
+    "train-evaluate-plain": lambda: job(Role.EVALUATE_PLAIN, train(**GPUS, evaluation=EVALUATION)),
+    "train-evaluate-draft": lambda: job(
+        Role.EVALUATE_DRAFT,
+        train(volume="drafters", gpusPerNode=0, evaluation=EVALUATION | {"server": CPU_SERVER}),
     ),
     "train-finish": lambda: job(Role.FINISH, train(**GPUS)),
 }
@@ -171,6 +177,53 @@ def test_every_job_has_the_image_and_the_environment_with_torch(role: Role) -> N
     assert environment(manifest)["PYTHONPATH"] == "/opt/torch"
     assert {"name": "torch", "mountPath": "/opt/torch", "readOnly": True} in container["volumeMounts"]
     assert "torch" in {volume["name"] for volume in pod_of(manifest)["volumes"]}
+
+
+def test_one_server_alone_has_the_drafter_and_reads_it_from_the_data_volume() -> None:
+    with_evaluation = train(**GPUS, evaluation=EVALUATION)
+    (plain,), (drafting,) = (pod_of(job(role, with_evaluation))["initContainers"] for role in EVALUATIONS)
+    assert drafting["command"][:-2] == plain["command"]
+    assert drafting["command"][-2] == "--speculative-config"
+    assert json.loads(drafting["command"][-1]) == {
+        "method": "eagle3",
+        "model": "/data/drafters/k25/drafter/vllm",
+        "num_speculative_tokens": 4,
+    }
+    (mounted,) = [mount for mount in drafting["volumeMounts"] if mount not in plain["volumeMounts"]]
+    assert mounted == {"name": "data", "mountPath": "/data", "readOnly": True}
+
+
+def test_sglang_drafts_in_a_chain_from_its_own_folder() -> None:
+    server = GPU_SERVER | {"engine": "SGLang", "image": "lmsysorg/sglang:v0.5.23"}
+    (drafting,) = pod_of(job(Role.EVALUATE_DRAFT, train(evaluation=EVALUATION | {"server": server})))[
+        "initContainers"
+    ]
+    command = " ".join(drafting["command"])
+    assert "--speculative-draft-model-path /data/drafters/k25/drafter/sglang" in command
+    assert "--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5" in command
+
+
+@pytest.mark.parametrize("role", EVALUATIONS)
+def test_the_pod_of_an_evaluation_ends_with_its_job_and_holds_gpus_no_longer(role: Role) -> None:
+    manifest = job(role, train(**GPUS, evaluation=EVALUATION))
+    pod = pod_of(manifest)
+    (server,), (container,) = pod["initContainers"], pod["containers"]
+    assert (pod["restartPolicy"], server["restartPolicy"]) == ("Never", "Always")
+    assert server["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    assert "limits" not in container["resources"]
+    assert pod["priorityClassName"] == "gpu"
+    assert container["securityContext"]["runAsUser"] == 65532
+    assert "runAsUser" not in pod["securityContext"]
+    assert container["image"] == DEFAULTS.trainer_image
+
+
+def test_an_evaluation_asks_the_server_beside_it_whichever_that_is() -> None:
+    asked = TRAIN.config(train(evaluation=EVALUATION), ()).evaluation
+    assert asked is not None
+    assert {asked.plain.url, asked.drafting.url} == {"http://127.0.0.1:8000"}
+    assert (asked.plain.name, asked.drafting.name) == ("plain", "drafting")
+    assert (asked.max_rows, asked.max_tokens, asked.concurrency) == (16, 256, [1, 8])
+    assert TRAIN.config(train(), ()).evaluation is None
 
 
 def test_the_place_of_a_gpu_holds_beside_one_node_for_all() -> None:

@@ -9,11 +9,13 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from draftmill_api.base import ApiModel, Fraction, NonNegativeNumber, PositiveNumber, Quantity, Rule
+from draftmill_api.v1alpha1.evaluation import Evaluation
 from draftmill_api.v1alpha1.lifecycle import RunSpec
 from draftmill_api.v1alpha1.pod import PodOverrides, ResourceClaim
 from draftmill_api.v1alpha1.shared import Model, RelativePath, Storage
 from draftmill_api.v1alpha1.trainstatus import (
     DrafterTrainStatus,
+    TrainEvaluation,
     TrainOutput,
     TrainPlan,
     TrainProgress,
@@ -200,6 +202,10 @@ class DrafterTrainSpec(RunSpec):
             "self.gpusPerNode > 0 || !has(self.gpuProducts)",
             "gpuProducts chooses among GPUs, and gpusPerNode 0 trains on CPU; remove it or ask for GPUs",
         ),
+        Rule(
+            "self.heldOutPercent > 0 || !has(self.evaluation)",
+            "an evaluation asks prompts that were held out, and heldOutPercent 0 holds none out",
+        ),
     )
 
     from_: FromExtractRun = Field(alias="from", description="The hidden states.")
@@ -251,6 +257,10 @@ class DrafterTrainSpec(RunSpec):
         "epoch; the best checkpoint is chosen by them, the last one with 0.",
     )
     export: Export = Field(default_factory=Export, description="How the drafter is written.")
+    evaluation: Evaluation | None = Field(
+        default=None,
+        description="How the drafter is measured at work when it is trained; it is not when left out.",
+    )
     output: DrafterOutput = Field(description="Where checkpoints and drafter go.")
 
 
@@ -272,6 +282,7 @@ __all__ = [
     "DrafterTrain",
     "DrafterTrainSpec",
     "DrafterTrainStatus",
+    "Evaluation",
     "Export",
     "ExportLayerIds",
     "Init",
@@ -279,6 +290,7 @@ __all__ = [
     "Precision",
     "Scratch",
     "StartDefaults",
+    "TrainEvaluation",
     "TrainOutput",
     "TrainPlan",
     "TrainProgress",

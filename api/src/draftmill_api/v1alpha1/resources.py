@@ -139,6 +139,20 @@ DRAFTER_TRAIN: Final = Resource(
         Column(
             "BEST", ".status.progress.best", ColumnType.TEXT, "The best of that figure so far.", wide=True
         ),
+        Column(
+            "MEASURED",
+            ".status.evaluation.acceptanceLength",
+            ColumnType.TEXT,
+            "Acceptance length that a server counted.",
+            wide=True,
+        ),
+        Column(
+            "SPEEDUP",
+            ".status.evaluation.ratio",
+            ColumnType.TEXT,
+            "Tokens per second with the drafter over those without it.",
+            wide=True,
+        ),
         Column("FROM", ".spec.from.extractRun.name", ColumnType.TEXT, "The earlier run.", wide=True),
         Column("REASON", ".status.reason", ColumnType.TEXT, "Reason of the phase.", wide=True),
     ),

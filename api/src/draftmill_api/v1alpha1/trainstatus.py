@@ -43,6 +43,10 @@ class TrainPlan(ApiModel):
     )
     steps: Count = Field(description="Optimiser steps of all epochs.")
     draft_vocabulary_size: Count = Field(description="Token ids that the drafter can say.")
+    vllm: str = Field(max_length=64, description="Folder of the drafter for vLLM, below the output's.")
+    sglang: str = Field(
+        max_length=64, description="Folder for SGLang; the same one where one config fits both."
+    )
     parameters: Count = Field(description="Trained weights.")
     bytes_needed: Count = Field(description="Bytes of the checkpoints that are kept and of the drafter.")
     bytes_free: Count = Field(description="Free bytes of the data volume.")
@@ -84,6 +88,38 @@ class TrainProgress(ApiModel):
     )
 
 
+class EvaluatedRate(ApiModel):
+    """Tokens per second at so many requests at a time."""
+
+    concurrency: Count = Field(description="Requests at a time.")
+    plain: Figure = Field(description="Tokens per second without the drafter.")
+    drafting: Figure = Field(description="Tokens per second with it.")
+    ratio: Figure = Field(description="With it over without it.")
+
+
+class TrainEvaluation(ApiModel):
+    """What servers made of the drafter, over all answers to held-out prompts."""
+
+    acceptance_length: Figure = Field(
+        description="1 + accepted draft tokens / cycles, with the bonus token, as the server counted."
+    )
+    by_position: list[Figure] = Field(
+        max_length=16,
+        description="Of each draft token, the share of cycles that took it; empty where the server does not "
+        "tell.",
+    )
+    ratio: Figure = Field(description="Tokens per second with the drafter over those without it: the best.")
+    cycles: Count = Field(description="Draft cycles.")
+    tokens: Count = Field(description="Tokens of the answers with the drafter.")
+    answers: Count = Field(description="Answers that were compared.")
+    identical: Count = Field(description="Answers that are the same to the last token.")
+    rates: list[EvaluatedRate] = Field(
+        max_length=16,
+        description="Speed with the drafter and without it.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["concurrency"]},
+    )
+
+
 class TrainOutput(Output):
     """What a finished DrafterTrain publishes."""
 
@@ -108,4 +144,7 @@ class DrafterTrainStatus(RunStatus[TrainPlan, TrainProgress, TrainOutput]):
 
     input: RunInput | None = Field(
         default=None, description="The earlier run that this one is bound to, since it was Complete."
+    )
+    evaluation: TrainEvaluation | None = Field(
+        default=None, description="The drafter at work, once that was measured."
     )

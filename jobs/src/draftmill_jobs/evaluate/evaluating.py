@@ -1,4 +1,8 @@
-"""`draftmill evaluate`: held-out prompts, once on a plain server and once on one with the drafter."""
+"""`draftmill evaluate`: held-out prompts, once on a plain server and once on one with the drafter.
+
+Each server's answers are written down, so that the two need not run at the same time: the plain one may be
+asked first, and is compared with the other one when that has answered.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +11,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from draftmill_api.drafter import DrafterEvaluation, EvaluatedConcurrency
-from draftmill_api.trainjob import JobEvaluation, TrainJobConfig
+from pydantic import ValidationError
+
+from draftmill_api.drafter import AnsweredConcurrency, DrafterEvaluation, ServerAnswers
+from draftmill_api.trainjob import JobEvaluation, Served, TrainJobConfig
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.evaluate.drafting import Drafted
+from draftmill_jobs.evaluate.comparing import compared
 from draftmill_jobs.evaluate.prompts import Prompt, held_out_prompts
 from draftmill_jobs.evaluate.replaying import Replayed, replay
 from draftmill_jobs.shared.artefacts import write_json
+from draftmill_jobs.shared.files import sha256_of
 from draftmill_jobs.store.reader import Check, Store
+from draftmill_jobs.train.folders import DRAFTER
 
 log = logging.getLogger(__name__)
 
 EVALUATION_FILE: Final = "evaluation.json"
 
 
-async def evaluate(config: TrainJobConfig) -> DrafterEvaluation:
-    """Measures at each concurrency; writes `evaluation.json` beside the drafter.
+async def evaluate(config: TrainJobConfig, served: Served | None = None) -> DrafterEvaluation | None:
+    """Asks one of the two servers, or one after the other; compares once both have answered.
+
+    Args:
+        config: What to ask, and where the answers go.
+        served: The server; both when None.
+
+    Returns:
+        What is in `evaluation.json` then; None after the plain server alone.
 
     Raises:
-        JobRefusedError: The config names no servers, nothing was held out, or the server does not draft.
+        JobRefusedError: The config names no servers, nothing was held out, the server does not draft, or the
+            plain server was asked something else; or a server will never answer one of the prompts.
         JobFailedError: A server does not answer.
     """
     wanted = config.evaluation
@@ -36,24 +52,57 @@ async def evaluate(config: TrainJobConfig) -> DrafterEvaluation:
         )
     with Store.open(Path(config.store.path), check=Check.HEADERS) as store:
         prompts = held_out_prompts(store, percent=config.held_out_percent, most=wanted.max_rows)
-    measured = [
-        await _measure(wanted, prompts, config.target.name, concurrency) for concurrency in wanted.concurrency
-    ]
-    found = DrafterEvaluation(run=config.run, max_tokens=wanted.max_tokens, measured=measured)
-    _write(Path(config.output.path), found)
+    output = Path(config.output.path)
+    for server in Served if served is None else (served,):
+        _write(answers_file(output, server), await _ask(config, wanted, server, prompts))
+    if served is Served.PLAIN:
+        return None
+    plain, drafting = (_read(answers_file(output, server)) for server in Served)
+    if _question(plain) != _question(drafting):
+        raise JobRefusedError(
+            "EvaluationDiffers",
+            f"{answers_file(output, Served.PLAIN)} has answers to other prompts, of another length or at "
+            "other concurrencies than those of the server with the drafter: ask the plain server again",
+        )
+    found = DrafterEvaluation(
+        run=config.run,
+        drafter_sha256=weights_hash(output),
+        max_tokens=wanted.max_tokens,
+        measured=compared(plain, drafting),
+    )
+    for each in found.measured:
+        log.info(
+            "%d at a time: acceptance length %.2f over %d cycles; %.1f tok/s plain, %.1f with the drafter "
+            "(x %.2f); %d of %d answers are identical",
+            each.concurrency,
+            each.acceptance_length,
+            each.cycles,
+            each.plain_tokens_per_second,
+            each.drafting_tokens_per_second,
+            each.ratio,
+            each.identical,
+            each.prompts,
+        )
+    _write(output / EVALUATION_FILE, found)
     return found
 
 
-def _write(output: Path, found: DrafterEvaluation) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    write_json(output / EVALUATION_FILE, found)
+def answers_file(output: Path, served: Served) -> Path:
+    """Where a server's answers are."""
+    return output / f"answers-{served.value}.json"
 
 
-async def _measure(
-    wanted: JobEvaluation, prompts: Sequence[Prompt], model: str, concurrency: int
-) -> EvaluatedConcurrency:
-    replays = []
-    for endpoint in (wanted.plain, wanted.drafting):
+def weights_hash(output: Path) -> str | None:
+    """Of the drafter's weights, which all of its folders share; None where the output has no drafter."""
+    weights = sorted((output / DRAFTER).rglob("*.safetensors"))
+    return sha256_of(weights[0]) if weights else None
+
+
+async def _ask(
+    config: TrainJobConfig, wanted: JobEvaluation, served: Served, prompts: Sequence[Prompt]
+) -> ServerAnswers:
+    endpoint, answered = wanted.of(served), list[AnsweredConcurrency]()
+    for concurrency in wanted.concurrency:
         async with open_session() as session:
             # The first answers of a server are slower than all others.
             for asked in (prompts[:1], prompts):
@@ -61,45 +110,48 @@ async def _measure(
                     session,
                     endpoint,
                     asked,
-                    model=model,
+                    model=config.target.name,
                     max_tokens=wanted.max_tokens,
                     concurrency=concurrency,
                 )
-        replays.append(replayed)
-    plain, drafting = replays
-    if drafting.drafted is None:
-        raise JobRefusedError(
-            "NotDrafting",
-            f"{wanted.drafting.name} at {wanted.drafting.url} counts no draft cycles: it was started without "
-            "a drafter, or without its metrics",
-        )
-    found = compared(plain, drafting, drafting.drafted, concurrency)
-    log.info(
-        "%d at a time: acceptance length %.2f over %d cycles; %.1f tok/s plain, %.1f with the drafter "
-        "(x %.2f); %d of %d answers are identical",
-        concurrency,
-        found.acceptance_length,
-        found.cycles,
-        found.plain_tokens_per_second,
-        found.drafting_tokens_per_second,
-        found.ratio,
-        found.identical,
-        found.prompts,
-    )
-    return found
+        if served is Served.DRAFTING and replayed.drafted is None:
+            raise JobRefusedError(
+                "NotDrafting",
+                f"{endpoint.name} at {endpoint.url} counts no draft cycles: it was started without a "
+                "drafter, or without its metrics",
+            )
+        log.info("%s server, %d at a time: %.1f tok/s", served.value, concurrency, replayed.tokens_per_second)
+        answered.append(_written(concurrency, replayed))
+    keys = [prompt.key for prompt in prompts]
+    return ServerAnswers(run=config.run, max_tokens=wanted.max_tokens, prompts=keys, answered=answered)
 
 
-def compared(plain: Replayed, drafting: Replayed, drafted: Drafted, concurrency: int) -> EvaluatedConcurrency:
-    """What the two have to say beside each other. Pure."""
-    return EvaluatedConcurrency(
+def _question(answers: ServerAnswers) -> tuple[list[str], int, list[int]]:
+    """What a server was asked: only answers to the same are compared."""
+    return answers.prompts, answers.max_tokens, [each.concurrency for each in answers.answered]
+
+
+def _written(concurrency: int, replayed: Replayed) -> AnsweredConcurrency:
+    drafted = replayed.drafted
+    return AnsweredConcurrency(
         concurrency=concurrency,
-        prompts=len(plain.outputs),
-        tokens=sum(map(len, drafting.outputs)),
-        cycles=drafted.cycles,
-        acceptance_length=drafted.length,
-        by_position=list(drafted.shares),
-        plain_tokens_per_second=plain.tokens_per_second,
-        drafting_tokens_per_second=drafting.tokens_per_second,
-        ratio=drafting.tokens_per_second / plain.tokens_per_second,
-        identical=sum(a == b for a, b in zip(plain.outputs, drafting.outputs, strict=True)),
+        seconds=replayed.seconds,
+        outputs=[list(output) for output in replayed.outputs],
+        cycles=drafted.cycles if drafted is not None else None,
+        accepted=drafted.accepted if drafted is not None else 0,
+        by_position=list(drafted.by_position) if drafted is not None else [],
     )
+
+
+def _write(path: Path, content: ServerAnswers | DrafterEvaluation) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content)
+
+
+def _read(path: Path) -> ServerAnswers:
+    try:
+        return ServerAnswers.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError) as error:
+        raise JobRefusedError(
+            "AnswersMissing", f"{path} cannot be read ({error}): ask that server first"
+        ) from error

@@ -15,9 +15,9 @@ from draftmill_api.v1alpha1.shared import Endpoint, Engine
 from draftmill_api.v1alpha1.synthrun import Api
 from draftmill_jobs.engines.base import Ask
 from draftmill_jobs.engines.client import post, read_metrics_page
-from draftmill_jobs.engines.failures import RequestFailedError
+from draftmill_jobs.engines.failures import RequestFailedError, Verdict
 from draftmill_jobs.engines.routes import route_for
-from draftmill_jobs.errors import JobFailedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.evaluate.drafting import Drafted, of_sglang, of_vllm
 from draftmill_jobs.evaluate.prompts import Prompt
 
@@ -58,6 +58,7 @@ async def replay(
 
     Raises:
         JobFailedError: The server does not answer one of them.
+        JobRefusedError: It says that it never will, as to a prompt that is too long for it.
     """
     asking = _Asking(session, endpoint, model, max_tokens)
     try:
@@ -67,7 +68,10 @@ async def replay(
         seconds = time.monotonic() - began
         after = await _counters(session, endpoint)
     except RequestFailedError as error:
-        raise JobFailedError("EvaluationFailed", f"{endpoint.name} at {endpoint.url}: {error}") from error
+        may_pass = error.verdict is Verdict.RETRY
+        raise (JobFailedError if may_pass else JobRefusedError)(
+            "EvaluationFailed", f"{endpoint.name} at {endpoint.url}: {error}"
+        ) from error
     if endpoint.engine is Engine.SGLANG:
         drafted = of_sglang(answer.meta for answer in answers)
     else:

@@ -12,8 +12,9 @@ from draftmill_api.v1alpha1.trainstatus import TrainProgress, Yardstick
 from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
 from draftmill_jobs.shared.rates import Rates
 from draftmill_jobs.train.checkpoint import TrainState, checkpoint_name
+from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.loop import StepReport
-from draftmill_jobs.train.training import CHECKPOINTS, Beginning
+from draftmill_jobs.train.training import Beginning
 
 _LATELY: Final = 20  # steps over which the loss is averaged
 

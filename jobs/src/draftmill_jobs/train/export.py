@@ -77,8 +77,7 @@ def export_flat(trained: Trained, folder: Path) -> dict[DraftEngine, Path]:
             continue
         inner.mkdir(parents=True)
         if written is None:
-            save_file(_flat_tensors(trained), inner / _WEIGHTS, metadata={"format": "pt"})
-            written = inner / _WEIGHTS
+            written = _save(_flat_tensors(trained), inner)
         else:
             os.link(written, inner / _WEIGHTS)
         _write_config(inner, flat_config(trained.config, trained.layer_ids[engine]))
@@ -101,11 +100,19 @@ def export_speculators(trained: Trained, verifier: Verifier, embeddings: Tensor,
     if trained.config.draft_vocab_size == trained.config.vocab_size:
         del tensors["d2t"], tensors["t2d"]
     tensors["embed_tokens.weight"] = embeddings.to(_DTYPE).contiguous()
-    save_file(tensors, made / _WEIGHTS, metadata={"format": "pt"})
+    _save(tensors, made)
     layer_ids = trained.layer_ids[DraftEngine.VLLM]
     _write_config(made, speculators_config(trained.config, layer_ids, verifier))
     verify(made, trained, layer_ids)
     _replace(made, folder)
+
+
+def _save(tensors: dict[str, Tensor], folder: Path) -> Path:
+    """The weights as a file; servers, which are other users, may read it."""
+    weights = folder / _WEIGHTS
+    save_file(tensors, weights, metadata={"format": "pt"})
+    weights.chmod(0o644)
+    return weights
 
 
 def flat_config(config: DraftConfig, layer_ids: Sequence[int]) -> dict[str, Any]:

@@ -8,21 +8,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from draftmill_api.drafter import DrafterFile, DrafterInit, DrafterManifest, DrafterSource
+from pydantic import ValidationError
+
+from draftmill_api.drafter import (
+    DrafterEvaluation,
+    DrafterFile,
+    DrafterInit,
+    DrafterManifest,
+    DrafterSource,
+)
 from draftmill_api.trainjob import TrainFinishResult, TrainJobConfig
 from draftmill_api.v1alpha1.trainstatus import TrainProgress, Yardstick
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.evaluate.comparing import together
+from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, weights_hash
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, below_volume, write_json
 from draftmill_jobs.shared.files import sha256_of, write_atomically
 from draftmill_jobs.train.board import settled_progress
 from draftmill_jobs.train.checkpoint import Checkpoints, TrainState
 from draftmill_jobs.train.export import engine_folders, verify
+from draftmill_jobs.train.folders import CHECKPOINTS, DRAFTER
 from draftmill_jobs.train.layers import DraftEngine
 from draftmill_jobs.train.model_card import model_card
 from draftmill_jobs.train.opening import Opened, open_input
 from draftmill_jobs.train.preparing import Prepared, prepare
 from draftmill_jobs.train.settings import settings_of
-from draftmill_jobs.train.training import CHECKPOINTS, DRAFTER, exported, taken_step
+from draftmill_jobs.train.training import exported, taken_step
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +49,7 @@ class _Finished:
     prepared: Prepared
     state: TrainState
     folders: dict[DraftEngine, Path]
+    evaluation: DrafterEvaluation | None
 
     @property
     def output(self) -> Path:
@@ -49,7 +61,8 @@ def finish(config: TrainJobConfig) -> TrainFinishResult:
     """Compares the exported drafter with its checkpoint; writes model card and `manifest.json`.
 
     Raises:
-        JobRefusedError: The training is not done, or is not the one that the config describes.
+        JobRefusedError: The training is not done, or is not the one that the config describes; or it was not
+            evaluated as that says.
         JobFailedError: The drafter is not what was trained.
     """
     opened = open_input(config)
@@ -63,7 +76,7 @@ def finish(config: TrainJobConfig) -> TrainFinishResult:
     for engine, folder in folders.items():
         verify(folder, trained, prepared.engine_ids[engine])
         log.info("%s: the drafter of step %d, for %s", folder, step, engine)
-    finished = _Finished(config, opened, prepared, state, folders)
+    finished = _Finished(config, opened, prepared, state, folders, _evaluation(config))
     card = model_card(_manifest(finished, files=[]))
     for folder in set(folders.values()):
         write_atomically(folder / _CARD, card.encode())
@@ -120,10 +133,30 @@ def _manifest(finished: _Finished, files: list[DrafterFile]) -> DrafterManifest:
         steps=taken_step(state),
         tokens=state.tokens,
         acceptance=state.best,
+        evaluation=finished.evaluation,
         vllm=_below(finished.folders[DraftEngine.VLLM], finished.output),
         sglang=_below(finished.folders[DraftEngine.SGLANG], finished.output),
         files=files,
     )
+
+
+def _evaluation(config: TrainJobConfig) -> DrafterEvaluation | None:
+    """What servers made of this drafter, where that was to be measured."""
+    if config.evaluation is None:
+        return None
+    output = Path(config.output.path)
+    path = output / EVALUATION_FILE
+    try:
+        found = DrafterEvaluation.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError) as error:
+        raise JobRefusedError(
+            "EvaluationMissing", f"{path} cannot be read ({error}): run `draftmill evaluate` first"
+        ) from error
+    if found.drafter_sha256 != weights_hash(output):
+        raise JobRefusedError(
+            "EvaluationDiffers", f"{path} is of another drafter: run `draftmill evaluate` again"
+        )
+    return found
 
 
 def _init(config: TrainJobConfig) -> DrafterInit | None:
@@ -166,6 +199,7 @@ def _result(finished: _Finished, digest: str) -> TrainFinishResult:
         steps=taken_step(finished.state),
         acceptance_length=figure if is_greedy else "",
         teacher_agreement="" if is_greedy else figure,
+        evaluation=together(finished.evaluation) if finished.evaluation is not None else None,
         manifest=below_volume(finished.output / MANIFEST_FILE),
         manifest_sha256=digest,
     )

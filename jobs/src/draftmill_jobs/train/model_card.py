@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from draftmill_api.drafter import DrafterAcceptance, DrafterManifest
+from draftmill_api.drafter import DrafterAcceptance, DrafterEvaluation, DrafterManifest
 from draftmill_api.v1alpha1.trainstatus import Yardstick
 
 _CARD: Final = """\
@@ -50,6 +50,15 @@ Counted as an acceptance length is, over {cycles} cycles along sampled answers t
 out of training, but against the target's likeliest tokens. No server accepts by that: it is no acceptance
 length.""",
 }
+_AT_WORK: Final = """
+
+## On a server
+
+Held-out prompts, answered greedily without the drafter and with it.
+
+| requests at a time | acceptance length | tokens/s without | tokens/s with | ratio | same answers |
+|---|---|---|---|---|---|
+"""
 _TABLE: Final = """
 
 | draft token | accepted, of the cycles | right by itself |
@@ -70,7 +79,7 @@ def model_card(manifest: DrafterManifest) -> str:
         architecture=manifest.model.architecture,
         vllm=json.dumps(speculative),
         folders=folders.format(vllm=manifest.vllm, sglang=manifest.sglang),
-        measured=_measured(manifest.acceptance),
+        measured=_measured(manifest.acceptance) + _at_work(manifest.evaluation),
         facts="\n".join(f"| {what} | {value} |" for what, value in _facts(manifest).items()),
     )
 
@@ -83,6 +92,17 @@ def _measured(acceptance: DrafterAcceptance | None) -> str:
     return (
         words + _TABLE + "\n".join(f"| {at} | {taken:.1%} | {right:.1%} |" for at, (taken, right) in shares)
     )
+
+
+def _at_work(evaluation: DrafterEvaluation | None) -> str:
+    if evaluation is None:
+        return ""
+    rows = (
+        f"| {each.concurrency} | {each.acceptance_length:.2f} | {each.plain_tokens_per_second:.1f} | "
+        f"{each.drafting_tokens_per_second:.1f} | {each.ratio:.2f} | {each.identical} of {each.prompts} |"
+        for each in evaluation.measured
+    )
+    return _AT_WORK + "\n".join(rows)
 
 
 def _facts(manifest: DrafterManifest) -> dict[str, str]:

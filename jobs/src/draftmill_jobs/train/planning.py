@@ -15,11 +15,13 @@ from draftmill_jobs.plan.download import download_model
 from draftmill_jobs.shared.formats import byte_size
 from draftmill_jobs.shared.write_test import try_to_write
 from draftmill_jobs.train.evaluation import yardstick_for
+from draftmill_jobs.train.export import engine_folders
+from draftmill_jobs.train.folders import CHECKPOINTS, DRAFTER
+from draftmill_jobs.train.layers import DraftEngine
 from draftmill_jobs.train.opening import Opened, open_input
 from draftmill_jobs.train.preparing import LEAST_COVERAGE, Prepared, prepare
 from draftmill_jobs.train.settings import settings_of
 from draftmill_jobs.train.starting import expected_shapes
-from draftmill_jobs.train.training import CHECKPOINTS, DRAFTER
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ def _plan(opened: Opened, prepared: Prepared, free: int) -> TrainPlan:
     lengths = [rows[i].tokens for i in split.training]
     parameters = sum(math.prod(shape) for shape in expected_shapes(prepared.start.config).values())
     kept = prepared.config.training.keep_checkpoints + 2  # the best, and the one that is being written
+    folders = engine_folders(prepared.engine_ids, Path(DRAFTER))
     return TrainPlan(
         model=opened.manifest.model,
         layer_ids=list(prepared.store.layer_ids),
@@ -73,6 +76,8 @@ def _plan(opened: Opened, prepared: Prepared, free: int) -> TrainPlan:
         yardstick=yardstick_for(rows[i] for i in split.held_out) if split.held_out else None,
         steps=len(prepared.schedule.positions),
         draft_vocabulary_size=len(prepared.start.vocabulary),
+        vllm=folders[DraftEngine.VLLM].as_posix(),
+        sglang=folders[DraftEngine.SGLANG].as_posix(),
         parameters=parameters,
         bytes_needed=parameters * (kept * _CHECKPOINT_BYTES + 2 * _DRAFTER_BYTES),
         bytes_free=free,

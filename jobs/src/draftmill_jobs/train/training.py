@@ -16,6 +16,7 @@ from draftmill_jobs.train.checkpoint import Checkpoints, TrainState
 from draftmill_jobs.train.data import Reading, RowSource
 from draftmill_jobs.train.evaluation import Evaluator, yardstick_for
 from draftmill_jobs.train.export import Trained, export_flat
+from draftmill_jobs.train.folders import CHECKPOINTS, DRAFTER
 from draftmill_jobs.train.loop import Loop, StepReport
 from draftmill_jobs.train.making import make_unroller
 from draftmill_jobs.train.optimiser import Optimiser
@@ -28,8 +29,6 @@ from draftmill_jobs.train.world import World
 
 log = logging.getLogger(__name__)
 
-CHECKPOINTS: Final = "checkpoints"
-DRAFTER: Final = "drafter"
 _DTYPES: Final = {Precision.FLOAT32: torch.float32, Precision.BFLOAT16: torch.bfloat16}
 
 

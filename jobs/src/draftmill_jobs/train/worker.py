@@ -27,13 +27,14 @@ from draftmill_jobs.shared.threads import in_daemon_thread
 from draftmill_jobs.shared.waiting import until_free
 from draftmill_jobs.train.board import Board, evaluation_line
 from draftmill_jobs.train.event_file import EventFile
+from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.launching import LAUNCHER_VARIABLE
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.opening import open_input
 from draftmill_jobs.train.places import place_among_nodes
 from draftmill_jobs.train.settings import settings_of
 from draftmill_jobs.train.tracking import Tracker, open_trackers
-from draftmill_jobs.train.training import CHECKPOINTS, Beginning, Outcome, train
+from draftmill_jobs.train.training import Beginning, Outcome, train
 from draftmill_jobs.train.world import joined, rank_of_this_process
 
 log = logging.getLogger(__name__)

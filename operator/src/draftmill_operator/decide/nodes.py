@@ -16,7 +16,7 @@ from draftmill_operator.decide.facts import Facts
 from draftmill_operator.decide.types import Situation
 from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import JobState, ObservedJob, ObservedPod, Problem
-from draftmill_operator.run import Role
+from draftmill_operator.run import EVALUATIONS, Role
 
 NODE_REJECTS = "NodeRejects"
 REJECTIONS = 3
@@ -24,7 +24,7 @@ REJECTIONS = 3
 EXCLUDED_FOR = timedelta(minutes=10)
 """After so long a node is tried again; an excluded one only if no server is ready elsewhere."""
 UNNAMED: Final = Problem("PodRejected", "the node gave no reason")
-_ROLES: Final = (Role.PLAN, Role.SERVER, Role.WORKER, Role.FINISH)
+_ROLES: Final = (Role.PLAN, Role.SERVER, Role.WORKER, *EVALUATIONS, Role.FINISH)
 _MOST_NODES: Final = 16
 
 
@@ -110,7 +110,7 @@ def _is_settled(situation: Situation, role: str) -> bool:
 
 def _jobs(situation: Situation, role: Role) -> tuple[ObservedJob, ...]:
     seen = situation.seen
-    steps = {Role.PLAN: seen.plan, Role.FINISH: seen.finish}
+    steps = {Role.PLAN: seen.plan, **seen.evaluations, Role.FINISH: seen.finish}
     if role is Role.WORKER:
         return seen.workers
     step = steps.get(role)

@@ -12,6 +12,7 @@ from typing import Final
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.blocked import host_path_refused
 from draftmill_operator.decide.clock import deadline_passed
+from draftmill_operator.decide.evaluating import evaluating
 from draftmill_operator.decide.finishing import finishing
 from draftmill_operator.decide.generating import attempt_over, generating
 from draftmill_operator.decide.paused import paused_without_servers
@@ -29,7 +30,7 @@ MEANING: Final[Mapping[Phase, str]] = {
     Phase.PAUSED: "Too many rows failed: the workers wait, and go with the servers after a while.",
     Phase.SUSPENDING: "`spec.suspend` is true, and something of the run is still there.",
     Phase.SUSPENDED: "`spec.suspend` is true, and nothing of the run is left but its files.",
-    Phase.FINISHING: "The work is done; what is on disk is read and counted again.",
+    Phase.FINISHING: "The work is done; a drafter is evaluated, what is on disk is read and counted again.",
     Phase.SUCCEEDED: "The result is whole and published. It never changes again.",
     Phase.FAILED: "The run cannot go on by itself; the reason says why. It never changes again.",
 }
@@ -97,9 +98,9 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.RUNNING: (attempt_over, generating),
         Phase.PAUSED: (paused_without_servers, generating),
         Phase.SUSPENDED: (suspended,),
-        Phase.FINISHING: (finishing, attempt_over),
+        Phase.FINISHING: (evaluating, finishing, attempt_over),
         Phase.SUCCEEDED: (finishing,),
-        Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
+        Phase.FAILED: (deadline_passed, planning, evaluating, finishing, attempt_over),
     },
     Phase.SUSPENDED: {
         Phase.PENDING: (host_path_refused,),
@@ -109,9 +110,9 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.RUNNING: (attempt_over, generating),
         Phase.PAUSED: (paused_without_servers,),
         Phase.SUSPENDING: (suspended,),
-        Phase.FINISHING: (finishing, attempt_over),
+        Phase.FINISHING: (evaluating, finishing, attempt_over),
         Phase.SUCCEEDED: (finishing,),
-        Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
+        Phase.FAILED: (deadline_passed, planning, evaluating, finishing, attempt_over),
     },
     Phase.FINISHING: {
         Phase.STARTING: (generating,),
@@ -119,7 +120,7 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.SUCCEEDED: (finishing,),
-        Phase.FAILED: (deadline_passed, finishing),
+        Phase.FAILED: (deadline_passed, evaluating, finishing),
     },
 }
 """Which phases may follow each one, and the rules that lead there; None stands for a new run."""

@@ -16,8 +16,11 @@ def unwanted_jobs(decision: Decision, situation: Situation) -> tuple[ObservedJob
     unwanted = []
     if seen.plan is not None and (decision.redo is Role.PLAN or (not wanted.plan and may_run(seen.plan))):
         unwanted.append(seen.plan)
-    if seen.finish is not None and _is_old_finish(decision, seen.finish):
+    if seen.finish is not None and _is_old(decision, Role.FINISH, seen.finish, is_wanted=wanted.finish):
         unwanted.append(seen.finish)
+    for role, job in seen.evaluations.items():
+        if _is_old(decision, role, job, is_wanted=wanted.evaluation is role):
+            unwanted.append(job)
     outdated = set(situation.outdated_jobs) if wanted.config else set()
     for job in seen.workers:
         current = wanted.workers.get(job.worker)
@@ -41,8 +44,8 @@ def may_run(job: ObservedJob) -> bool:
     return job.state is JobState.ACTIVE and not final
 
 
-def _is_old_finish(decision: Decision, job: ObservedJob) -> bool:
-    """It is to be done again, or counts what workers have gone on with since."""
-    if decision.redo is Role.FINISH:
+def _is_old(decision: Decision, role: Role, job: ObservedJob, *, is_wanted: bool) -> bool:
+    """It is to be done again, or has to do with what workers have gone on with since."""
+    if decision.redo is role:
         return True
-    return not decision.wanted.finish and (may_run(job) or bool(decision.wanted.workers))
+    return not is_wanted and (may_run(job) or bool(decision.wanted.workers))

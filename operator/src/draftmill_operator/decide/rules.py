@@ -7,6 +7,7 @@ from dataclasses import replace
 from draftmill_operator.decide.blocked import host_path_refused
 from draftmill_operator.decide.clock import deadline_passed, next_deadline, turned
 from draftmill_operator.decide.ended import ended
+from draftmill_operator.decide.evaluating import evaluating
 from draftmill_operator.decide.finishing import finishing
 from draftmill_operator.decide.generating import attempt_over, generating
 from draftmill_operator.decide.nodes import next_try, with_exclusions
@@ -23,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     input_missing,
     host_path_refused,
     planning,
+    evaluating,
     finishing,
     paused_without_servers,
     attempt_over,

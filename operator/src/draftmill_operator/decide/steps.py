@@ -1,4 +1,4 @@
-"""Plan and finish: steps that run once and answer by a termination message."""
+"""Plan, evaluation and finish: steps that run once and answer by a termination message."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Step:
         """What follows from the step's Job; `use` turns its answer into a decision, or says None to it."""
         if job is None or job.deleting:
             return Decision(self.phase, self.wanted)
-        again = replace(self.wanted, plan=False, finish=False)
+        again = replace(self.wanted, plan=False, evaluation=None, finish=False)
         if misplaced(situation, self.role, job) is not None:
             problem = job_problem(situation, self.role, job)
             return Decision(self.phase, again, redo=self.role, problem=problem)

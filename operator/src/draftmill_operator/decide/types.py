@@ -135,6 +135,8 @@ class Wanted:
     """Servers that are there stay, as they are; none is made."""
     workers: Mapping[int, int] = field(default_factory=dict)
     """Number of the attempt of each worker that shall run."""
+    evaluation: Role | None = None
+    """The step of an evaluation that is at work."""
     finish: bool = False
 
 

@@ -24,6 +24,7 @@ from draftmill_operator.run import (
     SPEC_NOT_UNDERSTOOD,
     STATUS_NOT_UNDERSTOOD,
     NotUnderstoodError,
+    Role,
     Run,
     RunIdentity,
     RunKey,
@@ -191,6 +192,11 @@ class RunKind(ABC, Generic[SpecT, StatusT]):
     @abstractmethod
     def overrides(self, spec: SpecT) -> Iterator[tuple[str, PodOverrides | None]]:
         """Every pod override of the spec with the field it stands in."""
+
+    def evaluations(self, spec: SpecT) -> tuple[Role, ...]:
+        """Steps of an evaluation between the workers' end and the finish, one after the other."""
+        del spec
+        return ()
 
     def pause_policy(self, spec: SpecT) -> PausePolicy | None:
         """When a paused worker may go on; None for a kind whose workers do not pause."""

@@ -8,7 +8,14 @@ from typing import Final
 from draftmill_api import names as api_names
 from draftmill_api.jobconfig import JobOutput
 from draftmill_api.progress import TerminationMessage
-from draftmill_api.trainjob import JobInit, JobStore, TrainJobConfig
+from draftmill_api.trainjob import (
+    JobEvaluation,
+    JobInit,
+    JobStore,
+    Served,
+    TrainFinishResult,
+    TrainJobConfig,
+)
 from draftmill_api.v1alpha1.draftertrain import (
     DrafterTrainSpec,
     DrafterTrainStatus,
@@ -20,15 +27,16 @@ from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Model, Storage
 from draftmill_api.v1alpha1.status import OutputModel
 from draftmill_api.v1alpha1.upstream import RunInput
-from draftmill_operator.kinds.base import Finished, RunKind, Serving
+from draftmill_operator.kinds.base import BESIDE, Finished, RunKind, Serving
 from draftmill_operator.kinds.chaining import input_volume, job_input, model_of, storage_of
 from draftmill_operator.kinds.traintally import TrainTally
 from draftmill_operator.render.config import job_model, job_run
+from draftmill_operator.render.evaluation import evaluation_servers
 from draftmill_operator.render.hardware import Hardware
 from draftmill_operator.render.metadata import content_hash
 from draftmill_operator.render.volumes import below_data, data_path
-from draftmill_operator.render.workload import Ranks, Workload
-from draftmill_operator.run import DRAFTERTRAIN, EXTRACTRUN, Run, RunKey
+from draftmill_operator.render.workload import Ranks, Sidecar, Workload
+from draftmill_operator.run import DRAFTERTRAIN, EVALUATIONS, EXTRACTRUN, Role, Run, RunKey
 
 ThisRun = Run[DrafterTrainSpec, DrafterTrainStatus]
 
@@ -96,6 +104,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
             ranks=Ranks(spec.nodes, self.hardware(spec)),
             grace_seconds=_GRACE_SECONDS,
             has_torch=True,
+            evaluations=_evaluation_servers(run),
         )
 
     def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> TrainJobConfig:
@@ -115,12 +124,19 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
             checkpoint=spec.checkpoint,
             held_out_percent=spec.held_out_percent,
             export=spec.export,
+            evaluation=_evaluation(spec),
             plan=run.status.plan,
         )
 
     def overrides(self, spec: DrafterTrainSpec) -> Iterator[tuple[str, PodOverrides | None]]:
-        """Those of the job pods."""
+        """Those of the job pods, and of the evaluation's server."""
         yield "training.pod", spec.training.pod
+        if spec.evaluation is not None:
+            yield "evaluation.server.pod", spec.evaluation.server.pod
+
+    def evaluations(self, spec: DrafterTrainSpec) -> tuple[Role, ...]:
+        """Both, where an evaluation is asked for."""
+        return EVALUATIONS if spec.evaluation is not None else ()
 
     def plan(self, run: ThisRun, message: TerminationMessage) -> TrainPlan | None:
         """As the plan said it."""
@@ -142,7 +158,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
         result, plan = message.train_finish, run.status.plan
         if result is None or plan is None:
             return None
-        figure = _figure(result.acceptance_length, result.teacher_agreement)
+        figure = _figure(result)
         return Finished(
             progress=result.progress,
             output=TrainOutput(
@@ -160,6 +176,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
                 layer_ids=plan.layer_ids,
             ),
             message=f"the drafter after {result.steps} steps{figure}",
+            further={"evaluation": result.evaluation},
         )
 
     def takes_input(self) -> bool:
@@ -192,10 +209,37 @@ def _init(init: Init | None) -> JobInit | None:
     return JobInit(path=f"{api_names.MODELS_MOUNT}/{init.path}", layer_convention=init.layer_convention)
 
 
-def _figure(acceptance_length: str, teacher_agreement: str) -> str:
-    if acceptance_length:
-        return f", simulated acceptance length {acceptance_length}"
-    return f", teacher agreement {teacher_agreement}" if teacher_agreement else ""
+def _evaluation(spec: DrafterTrainSpec) -> JobEvaluation | None:
+    """Each server in its turn stands beside the job that asks it."""
+    wanted = spec.evaluation
+    if wanted is None:
+        return None
+    plain, drafting = (
+        BESIDE.model_copy(update={"name": served.value, "engine": wanted.server.engine}) for served in Served
+    )
+    return JobEvaluation(
+        plain=plain,
+        drafting=drafting,
+        max_rows=wanted.max_rows,
+        max_tokens=wanted.max_tokens,
+        concurrency=wanted.concurrency,
+    )
+
+
+def _evaluation_servers(run: ThisRun) -> dict[Role, Sidecar]:
+    wanted, plan = run.spec.evaluation, run.status.plan
+    if wanted is None or plan is None:
+        return {}
+    return evaluation_servers(_target(run), wanted, plan, run.spec.output.path)
+
+
+def _figure(result: TrainFinishResult) -> str:
+    if result.evaluation is not None:
+        measured = result.evaluation
+        return f", acceptance length {measured.acceptance_length}, {measured.ratio} times as fast"
+    if result.acceptance_length:
+        return f", simulated acceptance length {result.acceptance_length}"
+    return f", teacher agreement {result.teacher_agreement}" if result.teacher_agreement else ""
 
 
 __all__ = ["DrafterTrainKind"]

@@ -24,7 +24,7 @@ from draftmill_operator.observe.types import (
 )
 from draftmill_operator.render.config import CONFIG_KEY
 from draftmill_operator.render.defaults import DEFAULTS_KEY, FrozenDefaults
-from draftmill_operator.run import NotUnderstoodError, Role, RunIdentity, first_fault
+from draftmill_operator.run import EVALUATIONS, NotUnderstoodError, Role, RunIdentity, first_fault
 
 CHILD_NOT_UNDERSTOOD: Final = "ChildNotUnderstood"
 QUEUED: Final = "Queued"
@@ -43,10 +43,7 @@ def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[
     jobs = [
         _job(raw, store, pods, findings) for raw in _owned(store, Kind.JOB, run) if _role(raw) in _JOB_ROLES
     ]
-    by_role = {
-        role: [job for role_of_job, job in jobs if role_of_job is role]
-        for role in (Role.PLAN, Role.WORKER, Role.FINISH)
-    }
+    by_role = {role: [job for role_of_job, job in jobs if role_of_job is role] for role in _JOB_ROLES}
     workers = tuple(sorted(by_role[Role.WORKER], key=lambda job: job.attempt))
     strays = [raw for raw in pods if _is_stray(run, raw, [job for _, job in jobs])]
     return Observed(
@@ -54,6 +51,7 @@ def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[
         config=_config(run, store),
         plan=next(iter(by_role[Role.PLAN]), None),
         finish=next(iter(by_role[Role.FINISH]), None),
+        evaluations={role: by_role[role][0] for role in EVALUATIONS if by_role[role]},
         workers=workers,
         stray_worker_pods=tuple(_pod(raw, findings) for raw in strays if _role(raw) is Role.WORKER),
         stray_step_pods=tuple(_pod(raw, findings) for raw in strays if _role(raw) is not Role.WORKER),
@@ -63,7 +61,7 @@ def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[
     )
 
 
-_JOB_ROLES = {Role.PLAN, Role.WORKER, Role.FINISH}
+_JOB_ROLES = {Role.PLAN, Role.WORKER, *EVALUATIONS, Role.FINISH}
 _ROLES = {role.value: role for role in Role}
 
 

@@ -13,7 +13,7 @@ from draftmill_api.progress import Progress, TerminationMessage
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.render.defaults import FrozenDefaults
-from draftmill_operator.run import RunKey
+from draftmill_operator.run import Role, RunKey
 
 
 @dataclass(frozen=True)
@@ -224,12 +224,14 @@ class Observed:
     """Text of the job config in the cluster."""
     plan: ObservedJob | None = None
     finish: ObservedJob | None = None
+    evaluations: Mapping[Role, ObservedJob] = field(default_factory=dict)
+    """Steps of an evaluation."""
     workers: tuple[ObservedJob, ...] = ()
     """Attempts of workers, in the order of their numbers."""
     stray_worker_pods: tuple[ObservedPod, ...] = ()
     """Pods of workers whose Job is gone."""
     stray_step_pods: tuple[ObservedPod, ...] = ()
-    """Pods of a plan or a finish whose Job is gone."""
+    """Pods of a step whose Job is gone."""
     servers: ObservedServers = field(default_factory=lambda: ObservedServers(exists=False))
     progress: Mapping[int, Progress] = field(default_factory=dict)
     """Last answer of each worker's youngest pod, by the worker's index."""
@@ -242,7 +244,8 @@ class Observed:
     @property
     def jobs(self) -> tuple[ObservedJob, ...]:
         """All Jobs of the run."""
-        return tuple(job for job in (self.plan, self.finish) if job is not None) + self.workers
+        steps = (self.plan, self.finish, *self.evaluations.values())
+        return tuple(job for job in steps if job is not None) + self.workers
 
     @property
     def live_pods(self) -> tuple[ObservedPod, ...]:

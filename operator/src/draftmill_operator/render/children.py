@@ -60,6 +60,8 @@ def render_children(kind: AnyKind, run: AnyRun, decision: Decision, around: Surr
             excluded_nodes=decision.kept_from(Role.WORKER),
         )
         children.append(render_job(identity, work, defaults, request))
+    if wanted.evaluation is not None:
+        children.append(render_job(identity, work, defaults, step(wanted.evaluation)))
     if wanted.finish:
         children.append(render_job(identity, work, defaults, step(Role.FINISH)))
     return children

@@ -1,4 +1,4 @@
-"""Job pods: plan, worker and finish, under the restricted Pod Security profile."""
+"""Job pods: plan, worker, evaluation and finish, under the restricted Pod Security profile."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from draftmill_api import names as api_names
 from draftmill_api.v1alpha1.shared import Volume
 from draftmill_operator.render.config import config_name
 from draftmill_operator.render.defaults import FrozenDefaults
+from draftmill_operator.render.evaluation import SERVED
 from draftmill_operator.render.failures import forgiving_rules
 from draftmill_operator.render.hardware import GPU, GPU_TOLERATION
 from draftmill_operator.render.metadata import Manifest, labels, metadata, sealed, selector
@@ -30,6 +31,8 @@ _STEP_GRACE_SECONDS: Final = 30
 _REQUESTS: Final = {
     Role.PLAN: {"cpu": "100m", "memory": "512Mi"},
     Role.WORKER: {"cpu": "250m", "memory": "512Mi"},
+    Role.EVALUATE_PLAIN: {"cpu": "100m", "memory": "512Mi"},
+    Role.EVALUATE_DRAFT: {"cpu": "100m", "memory": "512Mi"},
     Role.FINISH: {"cpu": "100m", "memory": "512Mi"},
 }
 _TEMPORARY: Final = {"name": "tmp", "emptyDir": {}}
@@ -43,7 +46,7 @@ class JobRequest:
     config_hash: str
     backoff_limit: int
     attempt: int = 0
-    """Number of a worker's try, from 1; 0 for plan and finish."""
+    """Number of a worker's try, from 1; 0 for every other job."""
     worker: int = 0
     """Index of the worker."""
     on_one_node: bool = False
@@ -119,7 +122,7 @@ def _pod_template(
         },
         "spec": {
             **OF_EVERY_POD,
-            "restartPolicy": "Never",
+            "restartPolicy": _restart_policy(work, request.role),
             "terminationGracePeriodSeconds": (
                 work.grace_seconds if request.role is Role.WORKER else _STEP_GRACE_SECONDS
             ),
@@ -180,21 +183,34 @@ def _overridden(
     run: RunIdentity, template: Manifest, work: Workload, defaults: FrozenDefaults, request: JobRequest
 ) -> Manifest:
     """The template with what stands beside or around the job's container, and all overrides."""
-    is_worker = request.role is Role.WORKER
-    if is_worker and work.sidecar is not None:
-        return with_sidecar(template, work, work.sidecar, defaults)
-    if is_worker and work.ranks is not None:
+    sidecar = work.sidecar_of(request.role)
+    if sidecar is not None:
+        return with_sidecar(template, work, sidecar, defaults)
+    if request.role is Role.WORKER and work.ranks is not None:
         return apply_overrides(with_ranks(template, run, work.ranks), merge(defaults.trainer, work.pod))
     return apply_overrides(template, job_overrides(work, defaults))
 
 
 def _arguments(work: Workload, role: Role) -> list[str]:
-    command = work.command if role is Role.WORKER else role.value
-    arguments = [command, "--config", api_names.CONFIG_FILE]
-    arguments += ["--http-port", str(api_names.JOB_HTTP_PORT)]
-    if role is Role.WORKER:
-        arguments += work.arguments
-    return arguments
+    own: tuple[str, ...] = ()
+    match role:
+        case Role.WORKER:
+            command, own = work.command, work.arguments
+        case Role.EVALUATE_PLAIN | Role.EVALUATE_DRAFT:
+            command, own = "evaluate", ("--server", SERVED[role].value)
+        case _:
+            command = role.value
+    return [
+        command,
+        *("--config", api_names.CONFIG_FILE),
+        *("--http-port", str(api_names.JOB_HTTP_PORT)),
+        *own,
+    ]
+
+
+def _restart_policy(work: Workload, role: Role) -> str:
+    """A worker that ends is started again beside its server, which stays loaded."""
+    return "OnFailure" if role is Role.WORKER and work.sidecar is not None else "Never"
 
 
 def _beside_each_other(run: RunIdentity) -> Manifest:

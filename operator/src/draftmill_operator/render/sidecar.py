@@ -23,7 +23,7 @@ from draftmill_operator.render.overrides import (
     override_pod,
 )
 from draftmill_operator.render.server import server_container, server_volumes
-from draftmill_operator.render.volumes import mount
+from draftmill_operator.render.volumes import DATA, mount
 from draftmill_operator.render.workload import Sidecar, Workload
 
 STAGING: Final = "staging"
@@ -36,10 +36,7 @@ _SHARED: Final = ("labels", "annotations", "volumes", "image_pull_secrets")
 
 
 def with_sidecar(template: Manifest, work: Workload, sidecar: Sidecar, defaults: FrozenDefaults) -> Manifest:
-    """The worker's pod template with the server in it, and all overrides.
-
-    `restartPolicy: OnFailure`: a worker that ends is started again beside its server, which stays loaded.
-    """
+    """A job's pod template with the server in it, and all overrides."""
     of_job = job_overrides(work, defaults)
     of_server = merge(defaults.server, sidecar.server.pod)
     template = template | {"spec": _mixed(template["spec"], sidecar, of_job, of_server)}
@@ -47,18 +44,17 @@ def with_sidecar(template: Manifest, work: Workload, sidecar: Sidecar, defaults:
 
 
 def _mixed(pod: Manifest, sidecar: Sidecar, of_job: PodOverrides, of_server: PodOverrides) -> Manifest:
-    """The pod's spec with a server before its worker."""
+    """The pod's spec with a server before its own container."""
     server = sidecar.server
     (worker,) = pod["containers"]
     whole, of_worker = _split(pod["securityContext"])
     worker = worker | {
         "securityContext": of_worker | worker["securityContext"],
-        "volumeMounts": [*worker["volumeMounts"], mount(STAGING, api_names.STAGING_MOUNT, read_only=False)],
+        "volumeMounts": [*worker["volumeMounts"], *_staging(sidecar)],
     }
     worker = override_container(worker, of_job)
     first = [_installer(worker)] if sidecar.installs_connector else []
     mixed = pod | {
-        "restartPolicy": "OnFailure",
         "securityContext": whole,
         "initContainers": [*first, _server(sidecar, of_server)],
         "containers": [worker],
@@ -72,7 +68,9 @@ def _mixed(pod: Manifest, sidecar: Sidecar, of_job: PodOverrides, of_server: Pod
 
 def _server(sidecar: Sidecar, overrides: PodOverrides) -> Manifest:
     container = server_container(sidecar.server, list(sidecar.command), port="server", temporary=TEMPORARY)
-    mounts = [*container["volumeMounts"], mount(STAGING, api_names.STAGING_MOUNT, read_only=False)]
+    mounts = [*container["volumeMounts"], *_staging(sidecar)]
+    if sidecar.reads_data:
+        mounts.append(mount(DATA, api_names.DATA_MOUNT, read_only=True))
     if sidecar.installs_connector:
         mounts.append(mount(CONNECTOR, CONNECTOR_MOUNT, read_only=True))
     env = [*container["env"], *({"name": name, "value": value} for name, value in sidecar.env.items())]
@@ -105,12 +103,18 @@ def _with_connector(container: Manifest) -> Manifest:
 
 
 def _volumes(sidecar: Sidecar) -> list[Manifest]:
-    size = f"{sidecar.staging_bytes // MEBIBYTE}Mi"
-    volumes = [
-        {"name": STAGING, "emptyDir": {"sizeLimit": size}},
-        *server_volumes(sidecar.server, temporary=TEMPORARY),
-    ]
+    volumes = server_volumes(sidecar.server, temporary=TEMPORARY)
+    if sidecar.staging_bytes is not None:
+        size = f"{sidecar.staging_bytes // MEBIBYTE}Mi"
+        volumes = [{"name": STAGING, "emptyDir": {"sizeLimit": size}}, *volumes]
     return [*volumes, {"name": CONNECTOR, "emptyDir": {}}] if sidecar.installs_connector else volumes
+
+
+def _staging(sidecar: Sidecar) -> list[Manifest]:
+    """The mount of the folder in which states are handed over, for both containers."""
+    if sidecar.staging_bytes is None:
+        return []
+    return [mount(STAGING, api_names.STAGING_MOUNT, read_only=False)]
 
 
 def _split(security: Manifest) -> tuple[Manifest, Manifest]:

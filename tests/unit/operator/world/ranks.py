@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from draftmill_api import names as api_names
 from draftmill_api.exitcode import ExitCode
-from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_operator.observe.pods import rank_of
 from draftmill_operator.observe.store import Kind, Object, controller_uid
 from draftmill_operator.run import DRAFTERTRAIN, Role
 from tests.support.draftertrains import (
+    train_evaluation,
     train_finish_message,
     train_plan_message,
     trainer_message,
@@ -33,6 +34,8 @@ class Training:
     step: int = 0
     saved: int = 0
     """Step of the newest checkpoint on the volume."""
+    evaluated: list[str] = field(default_factory=list)
+    """Servers whose answers are on the volume, in the order in which they came."""
 
     def work(self, pod: Object, kubelet: Kubelet) -> None:
         """What a container of a DrafterTrain does next."""
@@ -41,7 +44,12 @@ class Training:
                 kubelet.end(pod, 0, train_plan_message(STEPS))
             case Role.FINISH:
                 assert self.saved == STEPS, f"finish runs after step {self.saved}"
-                kubelet.end(pod, 0, train_finish_message(STEPS))
+                evaluation = train_evaluation() if self.evaluated else None
+                kubelet.end(pod, 0, train_finish_message(STEPS, evaluation))
+            case Role.EVALUATE_PLAIN | Role.EVALUATE_DRAFT:
+                assert self.saved == STEPS, f"evaluated after step {self.saved}"
+                self.evaluated.append(pod["spec"]["containers"][0]["args"][-1])
+                kubelet.end(pod, 0, TerminationMessage())
             case _:
                 self._step(pod, kubelet)
 

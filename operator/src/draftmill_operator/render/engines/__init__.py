@@ -6,14 +6,15 @@ from typing import assert_never
 
 from draftmill_api.v1alpha1.shared import Engine, Model, Server
 from draftmill_operator.render.engines import sglang, vllm
+from draftmill_operator.render.engines.flags import Drafting
 
 
-def command(model: Model, model_path: str, server: Server) -> list[str]:
+def command(model: Model, model_path: str, server: Server, drafting: Drafting | None = None) -> list[str]:
     """The command that serves the model with the engine the run names."""
     match server.engine:
         case Engine.VLLM:
-            return vllm.command(model, model_path, server)
+            return vllm.command(model, model_path, server, drafting=drafting)
         case Engine.SGLANG:
-            return sglang.command(model, model_path, server)
+            return sglang.command(model, model_path, server, drafting)
         case _:
             assert_never(server.engine)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from draftmill_api.v1alpha1.shared import Server
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """That the server drafts with an EAGLE-3 drafter."""
+
+    folder: str
+    tokens: int
+    """Of a cycle."""
 
 
 def option(name: str, value: object | None) -> list[str]:

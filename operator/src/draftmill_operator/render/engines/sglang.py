@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from draftmill_api import names as api_names
 from draftmill_api.v1alpha1.shared import Model, Server
-from draftmill_operator.render.engines.flags import option, switch, tensor_parallel_size
+from draftmill_operator.render.engines.flags import Drafting, option, switch, tensor_parallel_size
 
 
-def command(model: Model, model_path: str, server: Server) -> list[str]:
+def command(model: Model, model_path: str, server: Server, drafting: Drafting | None = None) -> list[str]:
     """The command of an SGLang server on port 8000 of all addresses.
 
     Metrics are off by default in SGLang; the generator reads its sign of life from them.
@@ -29,5 +29,17 @@ def command(model: Model, model_path: str, server: Server) -> list[str]:
         *option("--hicache-size", cache),
         *switch("--trust-remote-code", on=model.trust_remote_code),
         "--enable-metrics",
+        *(_drafting(drafting) if drafting is not None else []),
         *(server.extra_args or []),
+    ]
+
+
+def _drafting(drafting: Drafting) -> list[str]:
+    """A chain of drafts, which the target checks together with the token that it has."""
+    return [
+        *option("--speculative-algorithm", "EAGLE3"),
+        *option("--speculative-draft-model-path", drafting.folder),
+        *option("--speculative-num-steps", drafting.tokens),
+        *option("--speculative-eagle-topk", 1),
+        *option("--speculative-num-draft-tokens", drafting.tokens + 1),
     ]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from draftmill_api import names as api_names
 from draftmill_api.v1alpha1.shared import Model, Server
-from draftmill_operator.render.engines.flags import option, switch, tensor_parallel_size
+from draftmill_operator.render.engines.flags import Drafting, option, switch, tensor_parallel_size
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,13 @@ class HiddenStates:
     """Nothing is compiled there, see `UNCOMPILED`: the model itself is not either."""
 
 
-def command(model: Model, model_path: str, server: Server, states: HiddenStates | None = None) -> list[str]:
+def command(
+    model: Model,
+    model_path: str,
+    server: Server,
+    states: HiddenStates | None = None,
+    drafting: Drafting | None = None,
+) -> list[str]:
     """The command of a vLLM server on port 8000 of all addresses."""
     return [
         "vllm",
@@ -53,6 +59,7 @@ def command(model: Model, model_path: str, server: Server, states: HiddenStates 
         *option("--kv-cache-dtype", server.kv_cache_dtype),
         *switch("--trust-remote-code", on=model.trust_remote_code),
         *(_hidden_states(states) if states is not None else []),
+        *(_drafting(drafting) if drafting is not None else []),
         *(server.extra_args or []),
     ]
 
@@ -80,3 +87,8 @@ def _hidden_states(states: HiddenStates) -> list[str]:
         *option("--kv-transfer-config", json.dumps(transfer)),
         *switch("--enforce-eager", on=states.on_cpu),
     ]
+
+
+def _drafting(drafting: Drafting) -> list[str]:
+    config = {"method": "eagle3", "model": drafting.folder, "num_speculative_tokens": drafting.tokens}
+    return option("--speculative-config", json.dumps(config))
