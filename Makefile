@@ -14,6 +14,10 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: ## A SynthRun from `kubectl apply` to a finished dataset, on a real Kubernetes on this machine (CLUSTER=current: on yours)
 	@$(DEV) demo $(if $(CLUSTER),--cluster "$(CLUSTER)") $(if $(IMG_PREFIX),--image-prefix "$(IMG_PREFIX)") $(if $(STORAGE_CLASS),--storage-class "$(STORAGE_CLASS)")
 
+.PHONY: demo-pipeline
+demo-pipeline: ## Three runs on that Kubernetes: prompts, answers, hidden states, a drafter that is measured at work
+	@$(DEV) demo-pipeline
+
 ##@ The local Kubernetes
 .PHONY: cluster-up cluster-down cluster-status
 cluster-up: ## Start it, or repair it

@@ -15,6 +15,10 @@ COMMANDS = {
     "cluster-down": ("draftmill_dev.commands.cluster_down", "stop the local Kubernetes"),
     "cluster-status": ("draftmill_dev.commands.cluster_status", "say what runs"),
     "demo": ("draftmill_dev.commands.demo", "a SynthRun from kubectl apply to a finished dataset"),
+    "demo-pipeline": (
+        "draftmill_dev.commands.demo_pipeline",
+        "three runs from prompts to a drafter that is measured at work",
+    ),
     "images": ("draftmill_dev.commands.images", "build the container images"),
     "requirements": ("draftmill_dev.commands.requirements", "resolve the requirement files anew"),
     "venv": ("draftmill_dev.commands.venv", "make .venv for tests and tools"),

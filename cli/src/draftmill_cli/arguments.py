@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 SPECFORGE, SPECULATORS = "specforge", "speculators"
 JOB_STEPS = ("plan", "generate", "extract", "train", "evaluate", "finish", "install-connector")
-POD_ROLES = ("plan", "server", "worker", "finish")
+POD_ROLES = ("plan", "server", "worker", "evaluate-plain", "evaluate-draft", "finish")
 
 _DESCRIPTION = """\
 Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.

@@ -25,6 +25,8 @@ _AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _WATCH_SECONDS = 240
 _CONNECT_SECONDS = 10
 _LOST_SECONDS = 60
+_SERVED_BESIDE = {"ExtractRun": "worker", "DrafterTrain": "evaluate-plain, evaluate-draft"}
+"""Roles of the pods that have a server in them, for the kinds whose servers do not stand apart."""
 _USUAL_KUBECONFIG = Path.home() / ".kube" / "config"
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -165,11 +167,10 @@ class Cluster:
     def newest_pod(self, run: AnyRun, role: str) -> str | None:
         """Name of the youngest pod that plays a role in a run; None without one.
 
-        Where servers do not stand apart, a server is part of a worker's pod. Of ranks it is the first.
+        Where servers do not stand apart, a server is part of a job's pod. Of ranks it is the first.
         """
-        if role == "server" and run.kind == "ExtractRun":
-            role = "worker"
-        selector = f"{names.LABEL_RUN_UID}={run.metadata['uid']},{names.LABEL_ROLE}={role}"
+        roles = _SERVED_BESIDE.get(run.kind, role) if role == "server" else role
+        selector = f"{names.LABEL_RUN_UID}={run.metadata['uid']},{names.LABEL_ROLE} in ({roles})"
         with _in_sentences(run.metadata["name"], self.namespace):
             pods = self._core().list_namespaced_pod(self.namespace, label_selector=selector).items
         first = [

@@ -15,6 +15,7 @@ from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
 from draftmill_api.v1alpha1.draftertrain import (
     DrafterTrain,
     DrafterTrainStatus,
+    TrainEvaluation,
     TrainOutput,
     TrainProgress,
 )
@@ -154,6 +155,17 @@ def _of_drafter_train(run: DrafterTrain) -> Iterator[tuple[str, str | Text]]:
         yield "Best", f"{progress.best} after step {progress.best_step}, {progress.best_checkpoint}"
     if run.status and run.status.output:
         yield "Output", _drafter(run.status.output)
+    if run.status and run.status.evaluation:
+        yield "At work", _at_work(run.status.evaluation)
+
+
+def _at_work(found: TrainEvaluation) -> str:
+    speeds = "; ".join(
+        f"{rate.ratio} times as fast at {rate.concurrency} requests ({rate.plain} -> {rate.drafting} tok/s)"
+        for rate in found.rates
+    )
+    same = f"{found.identical} of {found.answers} answers the same"
+    return f"acceptance length {found.acceptance_length} over {found.cycles:,} cycles; {speeds}; {same}"
 
 
 def _drafter(output: TrainOutput) -> str:

@@ -56,7 +56,7 @@ def main(image_prefix: str, storage_class: str) -> None:
 The answers lie on the claim {volumes.DATA} in the namespace {_NAMESPACE}, in the folder {run.OUTPUT}.
 
 Keep looking:
-    kubectl --namespace {_NAMESPACE} describe synthrun {run.NAME}
+    kubectl --namespace {_NAMESPACE} describe synthrun {run.RUN.name}
     kubectl explain synthrun.spec
 
 Remove it all, answers included:

@@ -12,7 +12,7 @@ from draftmill_cli.commands.get import rows_of
 from draftmill_cli.errors import CliError
 from draftmill_cli.kinds import RunName, parse_run, split
 from draftmill_cli.view import line, report
-from tests.support.draftertrains import smallest_drafter_train, train_progress
+from tests.support.draftertrains import smallest_drafter_train, train_evaluation, train_progress
 from tests.support.extractruns import extract_progress, smallest_extract_run
 
 
@@ -30,6 +30,19 @@ from tests.support.extractruns import extract_progress, smallest_extract_run
 )
 def test_a_kind_may_stand_before_the_name(text: str, resource: Resource | None, name: str) -> None:
     assert split(text) == (resource, name)
+
+
+def test_the_report_of_a_training_says_what_servers_made_of_the_drafter() -> None:
+    manifest = smallest_drafter_train("k25") | {
+        "status": {"phase": "Succeeded", "evaluation": train_evaluation().to_json()}
+    }
+    console = Console(file=io.StringIO(), width=200)
+    console.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
+    assert isinstance(console.file, io.StringIO)
+    assert (
+        "acceptance length 2.41 over 1,180 cycles; 1.62 times as fast at 1 requests (41.0 -> 66.4 tok/s); "
+        "32 of 32 answers the same"
+    ) in console.file.getvalue()
 
 
 def test_an_unknown_kind_is_told_the_known_ones() -> None:
