@@ -20,7 +20,7 @@ from tests.support.drafting_server import NAME, serving
 from tests.support.toy_drafter import DRAFT_TOKENS, ToyDrafter, train_toy_drafter
 from tests.support.toy_target import FOLDER, toy_rows, write_toy_store
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.life, pytest.mark.timeout(7200)]
 
 ROWS, ANSWER = 100, 96
 LEAST_CYCLES = 1000

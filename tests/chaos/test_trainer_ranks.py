@@ -1,0 +1,102 @@
+"""Trainers of several pods on a real node: they learn what one learns, whoever of them is killed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from draftmill_api import names
+from draftmill_jobs.train.folders import CHECKPOINTS
+from tests.support.bed import JOB_USER, Bed
+from tests.support.kube import Kube, is_running
+from tests.support.train_job import TRAINING, TrainJob
+from tests.support.waiting import until
+
+pytestmark = [pytest.mark.life, pytest.mark.timeout(1800)]
+
+FOLDER = "training"  # on the data volume
+KILLS = 2
+_DONE = 900.0  # seconds
+
+
+@pytest.fixture(scope="module")
+def trainings(bed: Bed) -> Kube:
+    """The runs' namespace, with a target and a store on the data volume."""
+    job = TrainJob(bed.data / FOLDER)
+    for path in (job.folder, *job.folder.rglob("*")):
+        os.chown(path, JOB_USER, JOB_USER)
+    return bed.kube.of("draftertrains")
+
+
+def create(kube: Kube, bed: Bed, name: str, nodes: int) -> None:
+    data = bed.storage()["data"]
+    spec = {
+        "from": {"path": f"{FOLDER}/states"},
+        "target": {"name": "tiny", "path": f"{FOLDER}/target"},
+        "storage": {"models": data, "data": data},
+        "scratch": {"draftVocabSize": 48},
+        "training": {**TRAINING, "epochs": 60, "learningRate": "0.003"},
+        "nodes": nodes,
+        "gpusPerNode": 0,
+        "sharedMemory": "64Mi",
+        "checkpoint": {"everySteps": 5, "keep": 2},
+        "heldOutPercent": 20,
+        "output": {"path": f"{FOLDER}/{name}"},
+    }
+    kube.create_run(
+        {
+            "apiVersion": names.API_VERSION,
+            "kind": "DrafterTrain",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    )
+
+
+def rank(kube: Kube, run: str, number: int) -> Any:
+    """A running pod of the trainer."""
+
+    def look() -> Any:
+        pods = [pod for pod in kube.pods(run, "worker") if is_running(pod)]
+        return next(
+            (pod for pod in pods if pod.metadata.annotations[names.ANNOTATION_RANK] == str(number)), None
+        )
+
+    return until(look, _DONE, lambda: f"rank {number} of {run}: {kube.status(run)}")
+
+
+def saved(status: dict[str, Any]) -> int:
+    return int(status.get("progress", {}).get("savedStep", 0))
+
+
+def weights(bed: Bed, run: str) -> dict[str, torch.Tensor]:
+    folder: Path = bed.data / FOLDER / run / CHECKPOINTS
+    return load_file(folder / (folder / "latest").read_text() / "model.safetensors")
+
+
+def test_two_ranks_that_are_killed_twice_learn_what_one_learns(trainings: Kube, bed: Bed) -> None:
+    kube = trainings
+    create(kube, bed, "alone", nodes=1)
+    alone = kube.wait_phase("alone", "Succeeded", within=_DONE)
+    create(kube, bed, "together", nodes=2)
+    for kill in range(KILLS):
+        before = saved(kube.status("together"))
+        kube.wait("together", lambda status, before=before: saved(status) > before, _DONE, "a new checkpoint")
+        kube.kill(rank(kube, "together", number=kill))
+        kube.wait(
+            "together",
+            lambda status, kill=kill: status["attempts"][0]["count"] == kill + 2,
+            _DONE,
+            "another attempt of",
+        )
+    together = kube.wait_phase("together", "Succeeded", within=_DONE)
+
+    assert together["progress"]["step"] == alone["progress"]["step"] == alone["plan"]["steps"]
+    assert float(together["progress"]["loss"]) == pytest.approx(float(alone["progress"]["loss"]), abs=0.011)
+    one, two = weights(bed, "alone"), weights(bed, "together")
+    assert all(torch.allclose(one[name], two[name], atol=1e-3) for name in one)
