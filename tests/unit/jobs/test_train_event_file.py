@@ -3,56 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from draftmill_jobs.train.event_file import EventFile, masked_checksum
-
-
-def records(path: Path) -> Iterator[bytes]:
-    """The data of each record, whose checksums are right."""
-    content = path.read_bytes()
-    while content:
-        length, checksum = content[:8], content[8:12]
-        (size,) = struct.unpack("<Q", length)
-        data, rest = content[12 : 12 + size], content[12 + size :]
-        assert checksum == masked_checksum(length)
-        assert rest[:4] == masked_checksum(data)
-        yield data
-        content = rest[4:]
-
-
-def fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Number and content of each field of a message."""
-    while data:
-        key, data = varint(data)
-        match key & 7:
-            case 0:
-                value, data = varint(data)
-                yield key >> 3, value
-            case 1:
-                yield key >> 3, data[:8]
-                data = data[8:]
-            case 5:
-                yield key >> 3, data[:4]
-                data = data[4:]
-            case 2:
-                size, data = varint(data)
-                yield key >> 3, data[:size]
-                data = data[size:]
-            case other:
-                raise AssertionError(f"wire type {other}")
-
-
-def varint(data: bytes) -> tuple[int, bytes]:
-    value = 0
-    for place, byte in enumerate(data):
-        value |= (byte & 0x7F) << 7 * place
-        if not byte & 0x80:
-            return value, data[place + 1 :]
-    raise AssertionError("a number without an end")
+from tests.support.event_reader import curve, fields, records
 
 
 def test_scalars_come_back_with_step_and_tag(tmp_path: Path) -> None:
@@ -68,6 +24,17 @@ def test_scalars_come_back_with_step_and_tag(tmp_path: Path) -> None:
     assert struct.unpack("<d", event[1])[0] == 1_700_000_001.0  # type: ignore[arg-type]
     assert [value[1] for value in values] == [b"loss/0", b"tokens"]
     assert [struct.unpack("<f", value[2])[0] for value in values] == [1.5, 300.0]  # type: ignore[arg-type]
+
+
+def test_a_training_that_goes_on_is_one_curve_though_the_end_of_a_file_is_torn(tmp_path: Path) -> None:
+    for now, losses in ((1.0, {1: 3.0, 2: 2.0, 3: 9.0}), (2.0, {3: 1.5, 4: 1.0})):
+        with EventFile(tmp_path, now) as file:
+            for step, loss in losses.items():
+                file.add({"loss/0": loss}, step=step, now=now)
+    content = file.path.read_bytes()
+    file.path.write_bytes(content[:-3])
+
+    assert curve(tmp_path, "loss/0") == {1: 3.0, 2: 2.0, 3: 1.5}
 
 
 def test_a_training_that_goes_on_begins_another_file(tmp_path: Path) -> None:
