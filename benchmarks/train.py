@@ -63,6 +63,16 @@ def run(contender: str, *options: str, limit: float = 900.0) -> str:
     return done.stdout.splitlines()[-1]
 
 
+def whole_training(threads: int) -> dict[str, float]:
+    """Everything together: reading, packing, steps, checkpoints."""
+    command = [sys.executable, str(REPOSITORY / "benchmarks" / "train_whole.py"), "--threads", str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the whole training failed:\n{done.stderr[-4000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def vocabulary_seconds() -> float:
     """Making the map of Kimi's size."""
     program = (
@@ -104,10 +114,20 @@ def main() -> None:
                 best[name] = {key: max(value, found[key]) for key, value in best[name].items()}
         results[case] = best
         _print(words, best)
+    whole = whole_training(chosen.threads)
+    print(
+        f"a whole training from a store on disk, rows of 100 to 300 tokens: "
+        f"{whole['tokens_per_second']:,.0f} tokens/s, data wait {whole['data_wait']:.1%}"
+    )
     seconds = vocabulary_seconds()
     print(f"draft vocabulary of 32,000 among 163,840: {seconds:.3f} s")
     if chosen.json:
-        figures = {"cases": results, "vocabulary_seconds": seconds, "measured": time.strftime("%Y-%m-%d")}
+        figures = {
+            "cases": results,
+            "whole": whole,
+            "vocabulary_seconds": seconds,
+            "measured": time.strftime("%Y-%m-%d"),
+        }
         chosen.json.write_text(json.dumps(figures, indent=2))
 
 
