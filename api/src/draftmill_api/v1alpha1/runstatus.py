@@ -83,7 +83,7 @@ class Pause(ApiModel):
 class ExcludedNode(ApiModel):
     """A node that rejected pods of the run, which are kept away from it."""
 
-    role: str = Field(max_length=16, description="Role of those pods: plan, server, worker or finish.")
+    role: str = Field(max_length=16, description="Role of those pods: plan, server, worker, finish, ...")
     name: str = Field(max_length=253, description="Name of the node.")
     reason: str = Field(max_length=128, description="Why it rejected them, as one CamelCase word.")
     since: Time = Field(description="When it was excluded.")
