@@ -55,7 +55,7 @@ DEFAULTS_OF_TRAINERS = DEFAULTS.model_copy(
             volumes=[{"name": "torch", "persistentVolumeClaim": {"claimName": "torch"}}],
             volume_mounts=[{"name": "torch", "mountPath": "/opt/torch", "readOnly": True}],
             scheduler_name="gang",
-            resources={"limits": {"memory": "900Gi"}},
+            resources={"requests": {"memory": "900Gi"}},
         )
     }
 )
