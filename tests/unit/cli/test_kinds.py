@@ -33,9 +33,9 @@ def test_a_kind_may_stand_before_the_name(text: str, resource: Resource | None, 
 
 
 def test_the_report_of_a_training_says_what_servers_made_of_the_drafter() -> None:
-    manifest = smallest_drafter_train("k25") | {
-        "status": {"phase": "Succeeded", "evaluation": train_evaluation().to_json()}
-    }
+    manifest = smallest_drafter_train("k25")
+    manifest["metadata"]["namespace"] = "team"
+    manifest |= {"status": {"phase": "Succeeded", "evaluation": train_evaluation().to_json()}}
     console = Console(file=io.StringIO(), width=200)
     console.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
     assert isinstance(console.file, io.StringIO)
@@ -100,8 +100,9 @@ def test_a_drafter_is_reported_with_its_folders_and_what_its_figure_is_called() 
         "draftVocabularySize": 32000,
         "layerIds": [2, 15, 27],
     }
-    manifest = smallest_drafter_train("k25") | {"status": {"phase": "Succeeded", "output": drafter}}
-    manifest["metadata"] |= {"namespace": "team"}
+    manifest = smallest_drafter_train("k25")
+    manifest["metadata"]["namespace"] = "team"
+    manifest |= {"status": {"phase": "Succeeded", "output": drafter}}
     screen = Console(width=200, file=io.StringIO(), record=True)
     screen.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
     text = screen.export_text()
