@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from draftmill_api import names
-from draftmill_jobs.train.folders import CHECKPOINTS
 from tests.support.bed import JOB_USER, Bed
 from tests.support.event_reader import curve
 from tests.support.kube import Kube, is_running
 from tests.support.train_job import TRAINING, TrainJob
+from tests.support.trainer_processes import newest_weights
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.life, pytest.mark.timeout(1800)]
@@ -75,9 +73,13 @@ def saved(status: dict[str, Any]) -> int:
     return int(status.get("progress", {}).get("savedStep", 0))
 
 
-def weights(bed: Bed, run: str) -> dict[str, torch.Tensor]:
-    folder: Path = bed.data / FOLDER / run / CHECKPOINTS
-    return load_file(folder / (folder / "latest").read_text() / "model.safetensors")
+def kill_after_progress(kube: Kube, run: str, victim: int) -> None:
+    """Kills one rank after a new checkpoint, and waits until all of them are started again."""
+    before = kube.status(run)
+    attempts = before["attempts"][0]["count"] if "attempts" in before else 1
+    kube.wait(run, lambda status: saved(status) > saved(before), _DONE, "a new checkpoint of")
+    kube.kill(rank(kube, run, victim))
+    kube.wait(run, lambda status: status["attempts"][0]["count"] > attempts, _DONE, "another attempt of")
 
 
 def test_two_ranks_that_are_killed_twice_learn_what_one_learns(trainings: Kube, bed: Bed) -> None:
@@ -85,16 +87,8 @@ def test_two_ranks_that_are_killed_twice_learn_what_one_learns(trainings: Kube, 
     create(kube, bed, "alone", nodes=1)
     alone = kube.wait_phase("alone", "Succeeded", within=_DONE)
     create(kube, bed, "together", nodes=2)
-    for kill in range(KILLS):
-        before = saved(kube.status("together"))
-        kube.wait("together", lambda status, before=before: saved(status) > before, _DONE, "a new checkpoint")
-        kube.kill(rank(kube, "together", number=kill))
-        kube.wait(
-            "together",
-            lambda status, kill=kill: status["attempts"][0]["count"] == kill + 2,
-            _DONE,
-            "another attempt of",
-        )
+    for victim in range(KILLS):
+        kill_after_progress(kube, "together", victim)
     together = kube.wait_phase("together", "Succeeded", within=_DONE)
 
     assert together["progress"]["step"] == alone["progress"]["step"] == alone["plan"]["steps"]
@@ -103,5 +97,5 @@ def test_two_ranks_that_are_killed_twice_learn_what_one_learns(trainings: Kube, 
     )
     assert len(one_curve) == alone["plan"]["steps"]
     assert two_curve == pytest.approx(one_curve, abs=1e-3)
-    one, two = weights(bed, "alone"), weights(bed, "together")
+    one, two = (newest_weights(bed.data / FOLDER / run) for run in ("alone", "together"))
     assert all(torch.allclose(one[name], two[name], atol=1e-3) for name in one)

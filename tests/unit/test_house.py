@@ -144,7 +144,7 @@ def test_the_demos_run_is_the_one_that_the_demo_follows() -> None:
 
     manifest: dict[str, Any] = yaml.safe_load(demo.EXAMPLE.read_text())
 
-    assert manifest["metadata"]["name"] == demo.NAME
+    assert (manifest["kind"], manifest["metadata"]["name"]) == (demo.RUN.kind, demo.RUN.name)
     assert manifest["spec"]["output"]["path"] == demo.OUTPUT
 
 
