@@ -193,6 +193,24 @@ def test_one_server_alone_has_the_drafter_and_reads_it_from_the_data_volume() ->
     assert mounted == {"name": "data", "mountPath": "/data", "readOnly": True}
 
 
+@pytest.mark.parametrize("role", EVALUATIONS)
+def test_an_evaluation_on_cpu_compiles_nothing_neither_time_unless_the_run_says_so(role: Role) -> None:
+    def server(given: dict[str, Any]) -> Any:
+        (found,) = pod_of(job(role, train(evaluation=EVALUATION | {"server": given})))["initContainers"]
+        return found
+
+    def compiling(given: dict[str, Any]) -> Any:
+        return [item["value"] for item in server(given)["env"] if item["name"] == "TORCHDYNAMO_DISABLE"]
+
+    own = {**CPU_SERVER, "pod": {"env": [{"name": "TORCHDYNAMO_DISABLE", "value": "0"}]}}
+    sglang = {**CPU_SERVER, "engine": "SGLang", "extraArgs": []}
+    assert server(CPU_SERVER)["command"][-2:] == ["--enforce-eager", "--max-num-seqs=32"]
+    assert (compiling(CPU_SERVER), compiling(own)) == (["1"], ["0"])
+    for other in (GPU_SERVER, sglang):
+        assert compiling(other) == []
+        assert "--enforce-eager" not in server(other)["command"]
+
+
 def test_sglang_drafts_in_a_chain_from_its_own_folder() -> None:
     server = GPU_SERVER | {"engine": "SGLang", "image": "lmsysorg/sglang:v0.5.23"}
     (drafting,) = pod_of(job(Role.EVALUATE_DRAFT, train(evaluation=EVALUATION | {"server": server})))[

@@ -35,7 +35,7 @@ def hidden_states_server(model: Model, server: Server, plan: ExtractPlan, in_fli
     sized = server.model_copy(update={"context_length": plan.longest_row + 1})
     return Sidecar(
         server=server,
-        command=tuple(vllm.command(model, model_path(model), sized, states)),
+        command=tuple(vllm.command(model, model_path(model), sized, states, uncompiled=on_cpu)),
         staging_bytes=staging_bytes(plan, in_flight_tokens),
         installs_connector=on_cpu,
         env=vllm.UNCOMPILED if on_cpu else {},

@@ -35,7 +35,7 @@ class HiddenStates:
     """In the "entering layer" convention, which is vLLM's too; the number of layers is the last state."""
     folder: str
     on_cpu: bool
-    """Nothing is compiled there, see `UNCOMPILED`: the model itself is not either."""
+    """It is written by another connector there."""
 
 
 def command(
@@ -44,8 +44,13 @@ def command(
     server: Server,
     states: HiddenStates | None = None,
     drafting: Drafting | None = None,
+    *,
+    uncompiled: bool = False,
 ) -> list[str]:
-    """The command of a vLLM server on port 8000 of all addresses."""
+    """The command of a vLLM server on port 8000 of all addresses.
+
+    One that is `uncompiled` needs the environment `UNCOMPILED` too.
+    """
     return [
         "vllm",
         "serve",
@@ -60,6 +65,7 @@ def command(
         *switch("--trust-remote-code", on=model.trust_remote_code),
         *(_hidden_states(states) if states is not None else []),
         *(_drafting(drafting) if drafting is not None else []),
+        *switch("--enforce-eager", on=uncompiled),
         *(server.extra_args or []),
     ]
 
@@ -85,7 +91,6 @@ def _hidden_states(states: HiddenStates) -> list[str]:
         "--no-enable-prefix-caching",
         *option("--speculative-config", json.dumps(drafting)),
         *option("--kv-transfer-config", json.dumps(transfer)),
-        *switch("--enforce-eager", on=states.on_cpu),
     ]
 
 
