@@ -229,7 +229,8 @@ COMMANDS = (
         "retry",
         "run a Failed run again",
         _one_run,
-        "Delete and re-create a Failed run: it goes on from the records that are on disk.",
+        "Delete and re-create a run that Failed, or whose drafter was not evaluated: it goes on from what is "
+        "on disk.",
     ),
     Command("version", "print the version", _nothing),
 )

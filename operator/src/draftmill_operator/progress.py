@@ -1,4 +1,4 @@
-"""Asks the run's worker pods how far they are; of pods that work as one, the first."""
+"""Asks pods of workers and of evaluations how far they are; of pods that work as one, the first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from draftmill_operator.observe.answers import Answers
 from draftmill_operator.observe.ownership import run_of_worker
 from draftmill_operator.observe.pods import rank_of
 from draftmill_operator.observe.store import Kind, Object, Store, run_uid
-from draftmill_operator.run import Role, RunKey
+from draftmill_operator.run import EVALUATIONS, Role, RunKey
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=5, sock_connect=2)
 
 
 class ProgressPoller:
-    """Asks worker pods, and keeps what they say."""
+    """Asks them, and keeps what they say."""
 
     def __init__(self, store: Store, changed: Callable[[RunKey], None]) -> None:
         self._store = store
@@ -44,11 +44,11 @@ class ProgressPoller:
             await asyncio.sleep(PERIOD)
 
     async def ask_all(self) -> None:
-        """Ask each running worker pod that a Job of a known run owns, once."""
+        """Ask each of these pods that runs and that a Job of a known run owns, once."""
         pods = [
             (key, raw)
             for raw in self._store.all(Kind.POD)
-            if _is_worker(raw) and (key := run_of_worker(self._store, raw)) is not None
+            if _is_asked(raw) and (key := run_of_worker(self._store, raw)) is not None
         ]
         self.answers.keep_only(
             {raw["metadata"]["uid"] for _, raw in pods},
@@ -78,13 +78,17 @@ class ProgressPoller:
         except ValidationError as error:
             log.warning("pod %s answers what is no progress: %s", pod["metadata"]["name"], error)
             return
-        if self.answers.take(run_uid(pod), pod["metadata"]["uid"], progress):
+        is_worker = _role(pod) == Role.WORKER
+        if self.answers.take(run_uid(pod), pod["metadata"]["uid"], progress, of_worker=is_worker):
             self._changed(key)
 
 
-def _is_worker(pod: dict[str, Any]) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return bool(labels.get(api_names.LABEL_ROLE) == Role.WORKER) and rank_of(pod) == 0
+def _is_asked(pod: dict[str, Any]) -> bool:
+    return _role(pod) in {Role.WORKER, *EVALUATIONS} and rank_of(pod) == 0
+
+
+def _role(pod: dict[str, Any]) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(api_names.LABEL_ROLE, ""))
 
 
 def _is_running(pod: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from rich.console import Console
 from draftmill_api.v1alpha1.resources import DRAFTER_TRAIN, EXTRACT_RUN, SYNTH_RUN, Resource
 from draftmill_cli.cluster import the_one
 from draftmill_cli.commands.get import rows_of
+from draftmill_cli.commands.retry import lacks_evaluation
 from draftmill_cli.errors import CliError
 from draftmill_cli.kinds import RunName, parse_run, split
 from draftmill_cli.view import line, report
@@ -108,3 +109,17 @@ def test_a_drafter_is_reported_with_its_folders_and_what_its_figure_is_called() 
     text = screen.export_text()
     assert "drafters/k25/drafter, teacher agreement 2.1" in text
     assert "acceptance length" not in text
+
+
+@pytest.mark.parametrize(("status", "lacks"), [("False", True), ("True", False), (None, False)])
+def test_a_run_that_could_not_evaluate_its_drafter_may_be_retried(status: str | None, *, lacks: bool) -> None:
+    manifest = smallest_drafter_train("k25")
+    evaluated = {
+        "type": "Evaluated",
+        "reason": "NotDrafting",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    conditions = [evaluated | {"status": status}] if status is not None else []
+    manifest |= {"status": {"phase": "Succeeded", "conditions": conditions}}
+    assert lacks_evaluation(parse_run(manifest)) is lacks

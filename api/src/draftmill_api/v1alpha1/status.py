@@ -40,6 +40,7 @@ class ConditionType(StrEnum):
     INPUT_READY = "InputReady"
     PLANNED = "Planned"
     SERVERS_READY = "ServersReady"
+    EVALUATED = "Evaluated"
     PROGRESSING = "Progressing"
     PAUSED = "Paused"
     COMPLETE = "Complete"

@@ -1,4 +1,4 @@
-"""`draftmill retry`: a Failed run again, from the records that are on disk."""
+"""`draftmill retry`: a run that Failed, or could not evaluate its drafter, again from what is on disk."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from draftmill_api.v1alpha1.status import Phase
+from draftmill_api.v1alpha1.status import ConditionStatus, ConditionType, Phase
 from draftmill_cli.cluster import connect
 from draftmill_cli.errors import CliError
-from draftmill_cli.kinds import parse_run
+from draftmill_cli.kinds import AnyRun, parse_run
 from draftmill_cli.view import phase_of
 
 _KEPT = ("name", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
@@ -22,9 +22,12 @@ def run(args: Namespace) -> int:
     cluster = connect(args)
     name = cluster.find(args.name)
     old = cluster.manifest(name)
-    phase = phase_of(parse_run(old))
-    if phase is not Phase.FAILED:
-        raise CliError(f"{args.name} is {phase}: only a Failed run is retried")
+    found = parse_run(old)
+    phase = phase_of(found)
+    if phase is not Phase.FAILED and not (phase is Phase.SUCCEEDED and lacks_evaluation(found)):
+        raise CliError(
+            f"{args.name} is {phase}: only a Failed run is retried, or one whose drafter was not evaluated"
+        )
     new = fresh(old)
     try:
         cluster.replace(name, new, old["metadata"]["uid"])
@@ -33,6 +36,13 @@ def run(args: Namespace) -> int:
         raise
     print(f"{cluster.title(name)} starts again; `draftmill watch {args.name}` follows it.")
     return 0
+
+
+def lacks_evaluation(run: AnyRun) -> bool:
+    """Whether an evaluation was asked of it and has not come to a result."""
+    conditions = run.status.conditions if run.status is not None else []
+    evaluated = (each for each in conditions if each.type == ConditionType.EVALUATED)
+    return any(each.status is ConditionStatus.FALSE for each in evaluated)
 
 
 def fresh(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from draftmill_api.v1alpha1.runstatus import AnyStatus, Attempts, ExcludedNode, Pause, RunClock
+from draftmill_operator.observe.evaluated import given_up
+from draftmill_operator.observe.types import Problem
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Facts:
     excluded_nodes: tuple[ExcludedNode, ...]
     former: tuple[Attempts, ...] = ()
     """Of workers that there were before there were fewer: a number is never used for two attempts."""
+    unevaluated: Problem | None = None
+    """Why the evaluation of what the workers made was given up."""
 
     @classmethod
     def of(cls, status: AnyStatus) -> Facts:
@@ -32,6 +36,7 @@ class Facts:
             clock=status.clock or RunClock(),
             pause=status.pause,
             excluded_nodes=tuple(status.excluded_nodes),
+            unevaluated=given_up(status),
         )
 
     def kept_from(self, role: str) -> tuple[str, ...]:
@@ -43,15 +48,16 @@ class Facts:
 
         An attempt that is seen was started, whether or not that could be recorded. Workers that were started
         with something else begin anew: their failures are forgotten, and so is their success, since the rows
-        may fall to other workers now. Only the numbers of attempts go on. A restart ends a
-        pause too.
+        may fall to other workers now, and whether that could be evaluated. Only the numbers of attempts go
+        on. A restart ends a pause too.
         """
         known = {index: Attempts(worker=index) for index in (*range(count), *seen)}
         known |= {record.worker: record for record in self.attempts}
         for index, attempt in seen.items():
             if attempt > known[index].count:
                 known[index] = known[index].model_copy(update={"count": attempt})
-        if self.workers_hash not in {"", workers_hash}:
+        begin_anew = self.workers_hash not in {"", workers_hash}
+        if begin_anew:
             known = {index: _begun_anew(record) for index, record in known.items()}
         records = [known[index] for index in sorted(known)]
         return replace(
@@ -61,6 +67,7 @@ class Facts:
             workers_hash=workers_hash,
             restart_served=restart,
             pause=self.pause if restart == self.restart_served else None,
+            unevaluated=None if begin_anew else self.unevaluated,
         )
 
     def with_none_started(self, before: Facts) -> Facts:

@@ -100,7 +100,7 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.SUSPENDED: (suspended,),
         Phase.FINISHING: (evaluating, finishing, attempt_over),
         Phase.SUCCEEDED: (finishing,),
-        Phase.FAILED: (deadline_passed, planning, evaluating, finishing, attempt_over),
+        Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
     },
     Phase.SUSPENDED: {
         Phase.PENDING: (host_path_refused,),
@@ -112,7 +112,7 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.SUSPENDING: (suspended,),
         Phase.FINISHING: (evaluating, finishing, attempt_over),
         Phase.SUCCEEDED: (finishing,),
-        Phase.FAILED: (deadline_passed, planning, evaluating, finishing, attempt_over),
+        Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
     },
     Phase.FINISHING: {
         Phase.STARTING: (generating,),
@@ -120,7 +120,7 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.SUCCEEDED: (finishing,),
-        Phase.FAILED: (deadline_passed, evaluating, finishing),
+        Phase.FAILED: (deadline_passed, finishing),
     },
 }
 """Which phases may follow each one, and the rules that lead there; None stands for a new run."""

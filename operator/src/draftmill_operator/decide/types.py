@@ -158,6 +158,8 @@ class Decision:
     """The input to record: what an earlier run published."""
     plan: ApiModel | None = None
     """A plan to record."""
+    doing: str = ""
+    """What is at work, where the phase does not say it."""
     completed: Finished | None = None
     """The run's result: it is Complete."""
     failed: Problem | None = None

@@ -30,6 +30,7 @@ from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import BESIDE, Finished, RunKind, Serving
 from draftmill_operator.kinds.chaining import input_volume, job_input, model_of, storage_of
 from draftmill_operator.kinds.traintally import TrainTally
+from draftmill_operator.observe.evaluated import given_up
 from draftmill_operator.render.config import job_model, job_run
 from draftmill_operator.render.evaluation import evaluation_servers
 from draftmill_operator.render.hardware import Hardware
@@ -108,7 +109,10 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
         )
 
     def config(self, run: ThisRun, endpoints: tuple[Endpoint, ...]) -> TrainJobConfig:
-        """The spec with absolute paths, what it inherits, and the plan once there is one."""
+        """The spec with absolute paths, what it inherits, and the plan once there is one.
+
+        Without an evaluation that was given up: the finish is not to look for it.
+        """
         del endpoints
         spec = run.spec
         return TrainJobConfig(
@@ -124,7 +128,7 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
             checkpoint=spec.checkpoint,
             held_out_percent=spec.held_out_percent,
             export=spec.export,
-            evaluation=_evaluation(spec),
+            evaluation=_evaluation(spec) if given_up(run.status) is None else None,
             plan=run.status.plan,
         )
 

@@ -1,4 +1,4 @@
-"""What worker pods said last."""
+"""What pods said last."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from draftmill_api.progress import Progress
 
 
 class Answers:
-    """The last answer of each worker pod, and of each worker over all its pods."""
+    """The last answer of each pod that is asked, and of each worker over all its pods."""
 
     def __init__(self) -> None:
         self._of_pods: dict[str, Progress] = {}
         self._of_runs: dict[str, dict[str, Progress]] = {}
 
-    def take(self, run_uid: str, pod_uid: str, answer: Progress) -> bool:
+    def take(self, run_uid: str, pod_uid: str, answer: Progress, *, of_worker: bool = True) -> bool:
         """Keep an answer; False if the pod has said just that before."""
         if self._of_pods.get(pod_uid) == answer:
             return False
         self._of_pods[pod_uid] = answer
-        self._of_runs.setdefault(run_uid, {})[answer.worker] = answer
+        if of_worker:
+            self._of_runs.setdefault(run_uid, {})[answer.worker] = answer
         return True
 
     def of_pod(self, uid: str) -> Progress | None:

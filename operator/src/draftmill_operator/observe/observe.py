@@ -33,7 +33,7 @@ QUEUED: Final = "Queued"
 def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[str, Problem]) -> Observed:
     """What the run's children are doing.
 
-    `answers` holds what worker pods said last, `findings` what events say of objects that do not explain
+    `answers` holds what pods said last, `findings` what events say of objects that do not explain
     themselves, by the object's uid.
 
     Raises:
@@ -45,13 +45,15 @@ def observe(run: RunIdentity, store: Store, answers: Answers, findings: Mapping[
     ]
     by_role = {role: [job for role_of_job, job in jobs if role_of_job is role] for role in _JOB_ROLES}
     workers = tuple(sorted(by_role[Role.WORKER], key=lambda job: job.attempt))
+    evaluations = {role: by_role[role][0] for role in EVALUATIONS if by_role[role]}
     strays = [raw for raw in pods if _is_stray(run, raw, [job for _, job in jobs])]
     return Observed(
         defaults=_defaults(run, store),
         config=_config(run, store),
         plan=next(iter(by_role[Role.PLAN]), None),
         finish=next(iter(by_role[Role.FINISH]), None),
-        evaluations={role: by_role[role][0] for role in EVALUATIONS if by_role[role]},
+        evaluations=evaluations,
+        said_of_evaluation=_said_of_evaluation(evaluations, answers),
         workers=workers,
         stray_worker_pods=tuple(_pod(raw, findings) for raw in strays if _role(raw) is Role.WORKER),
         stray_step_pods=tuple(_pod(raw, findings) for raw in strays if _role(raw) is not Role.WORKER),
@@ -197,3 +199,10 @@ def _current_progress(workers: tuple[ObservedJob, ...], answers: Answers) -> dic
         if answer is not None:
             current[index] = answer
     return current
+
+
+def _said_of_evaluation(jobs: Mapping[Role, ObservedJob], answers: Answers) -> dict[Role, str]:
+    """What the youngest pod of each step said last."""
+    pods = {role: job.youngest_pod for role, job in jobs.items()}
+    said = {role: answers.of_pod(pod.uid) for role, pod in pods.items() if pod is not None}
+    return {role: answer.message for role, answer in said.items() if answer is not None}

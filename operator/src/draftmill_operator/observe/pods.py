@@ -28,6 +28,7 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
     metadata, status = raw["metadata"], raw.get("status", {})
     annotations = metadata.get("annotations") or {}
     container, first = _own_container(metadata, status), _rendered_init_containers(status)
+    server = _server(first) or {}
     state = container.get("state") or {}
     running, terminated = state.get("running") or {}, state.get("terminated") or {}
     ended = status.get("phase") in _ENDED_PHASES
@@ -53,9 +54,8 @@ def observe_pod(raw: dict[str, Any]) -> ObservedPod:
             _condition(status, "ContainersReady").get("status") == "True"
             and _condition(status, "Ready").get("status") == "False"
         ),
-        server_ready=any(
-            each["name"] == api_names.SERVER_CONTAINER and each.get("started", False) for each in first
-        ),
+        server_ready=bool(server.get("started", False)),
+        server_restarts=server.get("restartCount", 0),
         restarts=container.get("restartCount", 0),
         last_end=_termination((container.get("lastState") or {}).get("terminated")),
         removal_due=parse_time(metadata["deletionTimestamp"]) if "deletionTimestamp" in metadata else None,
@@ -89,7 +89,12 @@ def _rendered_init_containers(status: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _main_container(own: dict[str, Any], first: list[dict[str, Any]]) -> dict[str, Any]:
     """The container that the pod holds its GPUs for: the server in it, or its own where there is none."""
-    return next((each for each in first if each["name"] == api_names.SERVER_CONTAINER), own)
+    return _server(first) or own
+
+
+def _server(first: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The status of the server that stands in the pod, once the kubelet has reported it."""
+    return next((each for each in first if each["name"] == api_names.SERVER_CONTAINER), None)
 
 
 def _has_run(container: dict[str, Any]) -> bool:

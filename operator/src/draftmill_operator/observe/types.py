@@ -94,6 +94,8 @@ class ObservedPod:
     """Its number among the pods of its Job that work as one."""
     finished: datetime | None = None
     """When its container ended."""
+    server_restarts: int = 0
+    """How often the server beside its own container was started again."""
 
 
 class JobState(Enum):
@@ -226,6 +228,8 @@ class Observed:
     finish: ObservedJob | None = None
     evaluations: Mapping[Role, ObservedJob] = field(default_factory=dict)
     """Steps of an evaluation."""
+    said_of_evaluation: Mapping[Role, str] = field(default_factory=dict)
+    """How far the youngest pod of such a step says that it is."""
     workers: tuple[ObservedJob, ...] = ()
     """Attempts of workers, in the order of their numbers."""
     stray_worker_pods: tuple[ObservedPod, ...] = ()

@@ -9,9 +9,9 @@ from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionT
 from draftmill_operator.decide.paused import problem_of
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.kinds.base import Serving
+from draftmill_operator.observe.evaluated import EVALUATED, EVALUATING, NOT_STARTED
 from draftmill_operator.observe.types import Problem
 
-NOT_STARTED = "NotStarted"
 RELEASED = "Released"
 _BEFORE_SERVERS = {Phase.PENDING, Phase.WAITING_FOR_INPUT, Phase.PLANNING, Phase.STARTING}
 
@@ -38,6 +38,7 @@ def conditions(
         *([_input_ready(situation, decision)] if kind.takes_input() else []),
         _planned(decision, kind.summary(recorded)),
         _servers_ready(situation.serving, decision, servers),
+        *([_evaluated(situation, decision)] if kind.evaluations(run.spec) else []),
         _progressing(decision),
         _paused(decision),
     ]
@@ -107,6 +108,20 @@ def _servers_ready(serving: Serving, decision: Decision, servers: ServerCount) -
     return kind, ConditionStatus.FALSE, problem.reason if problem is not None else "Starting", explained
 
 
+def _evaluated(situation: Situation, decision: Decision) -> _Stated:
+    """Why an evaluation was given up is read back from here: it is not tried again."""
+    kind, facts = ConditionType.EVALUATED, decision.facts or situation.facts
+    if facts.unevaluated is not None:
+        return kind, ConditionStatus.FALSE, facts.unevaluated.reason, facts.unevaluated.message
+    if decision.completed is not None:
+        return kind, ConditionStatus.TRUE, EVALUATED, decision.completed.message
+    if decision.failed is not None:
+        return kind, ConditionStatus.FALSE, decision.failed.reason, decision.failed.message
+    if all(record.succeeded for record in facts.attempts):
+        return kind, ConditionStatus.FALSE, EVALUATING, decision.doing
+    return kind, ConditionStatus.FALSE, NOT_STARTED, "there is no trained drafter yet"
+
+
 def _progressing(decision: Decision) -> _Stated:
     kind = ConditionType.PROGRESSING
     if decision.failed is not None:
@@ -115,7 +130,7 @@ def _progressing(decision: Decision) -> _Stated:
         return kind, ConditionStatus.FALSE, "Finished", "nothing is left to do"
     if decision.problem is not None:
         return kind, ConditionStatus.FALSE, decision.problem.reason, decision.problem.message
-    return kind, ConditionStatus.TRUE, decision.phase.value, ""
+    return kind, ConditionStatus.TRUE, decision.phase.value, decision.doing
 
 
 def _paused(decision: Decision) -> _Stated:

@@ -31,14 +31,13 @@ def summarise(situation: Situation, decision: Decision) -> AnyStatus:
     recorded = run.status.model_copy(
         update=bound | {"plan": decision.plan if decision.plan is not None else run.status.plan}
     )
-    problem = decision.failed or decision.problem or decision.warning
     over = decision.completed is not None or decision.failed is not None
     return recorded.model_copy(
         update={
             "observed_generation": run.generation,
             "phase": decision.phase,
             "reason": _reason(decision)[:128],
-            "message": (problem.message if problem is not None else _waiting_for(situation))[:4096],
+            "message": _message(situation, decision)[:4096],
             "conditions": conditions(situation, decision, recorded, servers, time),
             "progress": _progress(situation, decision),
             "servers": _servers(servers),
@@ -72,6 +71,11 @@ def _reason(decision: Decision) -> str:
         return decision.completed.reason
     problem = decision.failed or decision.problem or decision.warning
     return problem.reason if problem is not None else ""
+
+
+def _message(situation: Situation, decision: Decision) -> str:
+    problem = decision.failed or decision.problem or decision.warning
+    return problem.message if problem is not None else decision.doing or _waiting_for(situation)
 
 
 def _waiting_for(situation: Situation) -> str:

@@ -13,7 +13,7 @@ from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_api.v1alpha1.status import DatasetProgress
 from draftmill_operator.observe.store import Kind, Object, run_uid
 from draftmill_operator.render.config import CONFIG_KEY
-from draftmill_operator.run import EXTRACTRUN, Role
+from draftmill_operator.run import EVALUATIONS, EXTRACTRUN, Role
 from tests.support.extractruns import (
     extract_finish_message,
     extract_plan_message,
@@ -28,6 +28,7 @@ from tests.unit.operator.world.ranks import Training, is_training
 ROWS: Final = 12
 NODES: Final = ("node-1", "node-2")
 DATASET: Final = "B1_glaive"
+EVALUATION_SAYS: Final = "50 % of 64 prompts, 4 at a time"
 RECENT_ERRORS: Final = 60
 """Failed rows in the window of a worker whose error policy trips: more than half of the smallest one."""
 
@@ -69,7 +70,7 @@ class Kubelet:
         elif "nodeName" not in pod["spec"]:
             self._place(pod)
         elif "containerStatuses" not in pod["status"] or _is_waiting(pod):
-            if role(pod) == Role.SERVER or self._config_text(pod):
+            if role(pod) == Role.SERVER or self.config_text(pod):
                 self._start(pod)
         elif not _is_ready(pod):
             self._set(pod, conditions=[_condition("Ready", "True"), _condition("ContainersReady", "True")])
@@ -127,6 +128,18 @@ class Kubelet:
             words = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i"'}
         self._set(pod, containerStatuses=[_container(pod, {"waiting": words})])
 
+    def crash_server(self, pod: Object, times: int) -> None:
+        """The server beside the pod's own container ended so often before it answered."""
+        ended = {"terminated": {"exitCode": 1, "reason": "Error", "message": "CUDA out of memory"}}
+        loop = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}
+        server = {"name": api_names.SERVER_CONTAINER, "state": loop, "lastState": ended}
+        self._set(
+            pod,
+            phase="Pending",
+            initContainerStatuses=[server | {"restartCount": times, "started": False, "ready": False}],
+            containerStatuses=[_container(pod, {"waiting": {"reason": "PodInitializing"}})],
+        )
+
     def evict(self, pod: Object) -> None:
         """The pod is asked to go for another one's sake."""
         if not has_ended(pod):
@@ -151,6 +164,8 @@ class Kubelet:
 
     def answer(self, pod: Object) -> Progress | None:
         """What the pod says at `/progress`."""
+        if role(pod) in EVALUATIONS and is_running(pod):
+            return Progress(state=WorkerState.RUNNING, config_hash="c", message=EVALUATION_SAYS)
         container = self.containers.get(pod["metadata"]["uid"])
         if container is None or not is_running(pod):
             return None
@@ -210,7 +225,7 @@ class Kubelet:
                 self.end(pod, 0, extract_finish_message(ROWS))
             case _:
                 container = self.containers[pod["metadata"]["uid"]]
-                container.config_hash = config_hash(self._config_text(pod))
+                container.config_hash = config_hash(self.config_text(pod))
                 left = sorted(self._share(container) - self.states)
                 match container.state:
                     case WorkerState.WAITING:
@@ -224,7 +239,7 @@ class Kubelet:
 
     def _generate(self, pod: Object, container: Container) -> None:
         config = self._config(pod)
-        container.config_hash = config_hash(self._config_text(pod))
+        container.config_hash = config_hash(self.config_text(pod))
         share = self._share(container)
         left = sorted(share - self.rows)
         match container.state:
@@ -310,9 +325,10 @@ class Kubelet:
         return {row for row in range(ROWS) if row % container.workers == container.index}
 
     def _config(self, pod: Object) -> SynthJobConfig:
-        return SynthJobConfig.model_validate_json(self._config_text(pod))
+        return SynthJobConfig.model_validate_json(self.config_text(pod))
 
-    def _config_text(self, pod: Object) -> str:
+    def config_text(self, pod: Object) -> str:
+        """The job config that the pod has mounted."""
         uid = run_uid(pod)
         for raw in self.server.all(Kind.CONFIG_MAP):
             if role(raw) == Role.CONFIG and run_uid(raw) == uid:

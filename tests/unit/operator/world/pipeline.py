@@ -13,7 +13,7 @@ from draftmill_operator.observe.store import CHILD_KINDS, RUN_KINDS, Kind, Objec
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import RetryLater
 from draftmill_operator.reconcile import Clock, Reconciler
-from draftmill_operator.run import DRAFTERTRAIN, EXTRACTRUN, SYNTHRUN, Role, RunKey
+from draftmill_operator.run import DRAFTERTRAIN, EVALUATIONS, EXTRACTRUN, SYNTHRUN, Role, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.watch import Intake
 from tests.support.synthruns import Manifest
@@ -170,9 +170,12 @@ class Pipeline:
             if key is None or pod is None or not _is_asked(raw):
                 continue
             answer = self.kubelet.answer(pod)
-            if answer is not None and self._poller.answers.take(run_uid(raw), raw["metadata"]["uid"], answer):
+            uid, is_worker = raw["metadata"]["uid"], role(raw) == Role.WORKER
+            if answer is not None and self._poller.answers.take(
+                run_uid(raw), uid, answer, of_worker=is_worker
+            ):
                 self._called.add(key)
 
 
 def _is_asked(pod: Object) -> bool:
-    return role(pod) == Role.WORKER and rank_of(pod) == 0 and is_running(pod)
+    return role(pod) in {Role.WORKER, *EVALUATIONS} and rank_of(pod) == 0 and is_running(pod)

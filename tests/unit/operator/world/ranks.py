@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from draftmill_api import names as api_names
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import Progress, TerminationMessage, WorkerState
+from draftmill_api.trainjob import TrainJobConfig
 from draftmill_operator.observe.pods import rank_of
 from draftmill_operator.observe.store import Kind, Object, controller_uid
 from draftmill_operator.run import DRAFTERTRAIN, Role
@@ -44,7 +45,9 @@ class Training:
                 kubelet.end(pod, 0, train_plan_message(STEPS))
             case Role.FINISH:
                 assert self.saved == STEPS, f"finish runs after step {self.saved}"
-                evaluation = train_evaluation() if self.evaluated else None
+                config = TrainJobConfig.model_validate_json(kubelet.config_text(pod))
+                assert config.evaluation is None or self.evaluated[-1:] == ["drafting"]
+                evaluation = train_evaluation() if config.evaluation is not None else None
                 kubelet.end(pod, 0, train_finish_message(STEPS, evaluation))
             case Role.EVALUATE_PLAIN | Role.EVALUATE_DRAFT:
                 assert self.saved == STEPS, f"evaluated after step {self.saved}"
