@@ -11,14 +11,17 @@ import pytest
 
 from draftmill_api.drafter import DrafterEvaluation
 from draftmill_api.trainjob import Served
+from draftmill_api.v1alpha1.shared import Endpoint, Engine
+from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
 from draftmill_jobs.evaluate.comparing import together
 from draftmill_jobs.evaluate.drafting import Drafted, of_sglang, of_vllm
 from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, evaluate
-from draftmill_jobs.evaluate.prompts import held_out_prompts
+from draftmill_jobs.evaluate.prompts import Prompt, held_out_prompts
+from draftmill_jobs.evaluate.replaying import replay
 from draftmill_jobs.store import Check, Store
 from draftmill_jobs.train.packing import is_held_out
-from tests.support.engine_server import LENGTH, EngineServer, Fail, Reply, Request
+from tests.support.engine_server import LENGTH, EngineServer, Fail, Reply, Request, Stall
 from tests.support.tiny_model import TinyModel
 from tests.support.train_job import TrainJob
 
@@ -206,6 +209,31 @@ async def test_a_server_that_fails_is_named_with_its_words_and_asked_again_if_th
         asked(job, plain, drafting)
         with pytest.raises(ends, match=r"plain at http://127.0.0.1:[0-9]+: .*made to fail"):
             await evaluate(job.config)
+
+
+async def test_a_server_that_shows_no_sign_of_life_is_given_up(model: TinyModel) -> None:
+    async with EngineServer(model, lambda _: Stall()) as server, open_session() as session:
+        spec = Endpoint(name="plain", url=server.url, engine=Engine.VLLM)
+        with pytest.raises(JobFailedError, match="plain showed no sign of life"):
+            await replay(
+                session,
+                spec,
+                [Prompt("d/0", (5, 6, 7))],
+                model=model.name,
+                max_tokens=64,
+                concurrency=1,
+                stall_timeout=0.5,
+            )
+
+
+async def test_how_far_it_is_is_told_with_each_tenth_of_the_prompts(job: TrainJob, model: TinyModel) -> None:
+    told = list[str]()
+    async with EngineServer(model) as plain, DraftingServer(model) as drafting:
+        asked(job, plain, drafting, concurrency=[1, 2])
+        await evaluate(job.config, Served.PLAIN, told.append)
+
+    shares = (0, 30, 60, 100)
+    assert told == [f"{share} % of 3 prompts, {many} at a time" for many in (1, 2) for share in shares]
 
 
 async def test_without_held_out_prompts_there_is_nothing_to_ask(job: TrainJob, model: TinyModel) -> None:

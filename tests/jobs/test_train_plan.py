@@ -157,3 +157,31 @@ def test_checkpoints_that_do_not_fit_on_the_volume_are_refused_with_both_figures
 
     with pytest.raises(JobRefusedError, match=r"need .* more, and .* has 1.00 kB free"):
         job.plan()
+
+
+def evaluated(job: TrainJob, **fields: Any) -> None:
+    servers = {
+        name: {"name": name, "url": "http://127.0.0.1:8000", "engine": "VLLM"}
+        for name in ("plain", "drafting")
+    }
+    job.fields["evaluation"] = {**servers, "maxTokens": 60, **fields}
+
+
+def test_an_evaluation_that_nothing_is_held_out_for_is_refused_before_the_training(tmp_path: Path) -> None:
+    job = TrainJob(tmp_path / "job", Rows(count=3))
+    job.fields["heldOutPercent"] = 1
+    evaluated(job)
+
+    with pytest.raises(JobRefusedError, match="so there is no prompt to ask") as refused:
+        job.plan()
+    assert refused.value.reason == "NothingHeldOut"
+
+
+def test_prompts_that_no_server_would_take_are_found_before_the_training(job: TrainJob) -> None:
+    evaluated(job, contextLength=64)  # prompts have 4 tokens
+    assert job.plan().held_out_rows > 0
+
+    evaluated(job, contextLength=63)
+    with pytest.raises(JobRefusedError, match="up to 60, which is more than 63") as refused:
+        job.plan()
+    assert refused.value.reason == "EvaluationImpossible"

@@ -60,6 +60,9 @@ class JobEvaluation(ApiModel):
     drafting: Endpoint = Field(description="One with the drafter.")
     max_rows: int = Field(default=64, ge=1, description="Held-out prompts to ask.")
     max_tokens: int = Field(default=256, ge=1, description="Most tokens of an answer.")
+    context_length: int | None = Field(
+        default=None, ge=1, description="Longest sequence that both servers take, if that is known: see plan."
+    )
     concurrency: list[Annotated[int, Field(ge=1)]] = Field(
         default_factory=lambda: [1],
         min_length=1,

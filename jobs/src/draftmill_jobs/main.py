@@ -151,7 +151,9 @@ def _drafter_train(step: Step, file: ConfigFile, options: Options) -> Ended:
         case Step.EVALUATE:
             from draftmill_jobs.evaluate.evaluating import evaluate  # noqa: PLC0415 - not always needed
 
-            _served(lambda config: asyncio.run(evaluate(config, options.server)), loaded, options)
+            _telling(
+                lambda config, tell: asyncio.run(evaluate(config, options.server, tell)), loaded, options
+            )
             return ExitCode.DONE, TerminationMessage()
         case _:
             raise _not_a_step(step, "a DrafterTrain", _OF_DRAFTER_TRAIN, file.path)
@@ -210,13 +212,24 @@ def _train(path: Path, loaded: LoadedConfig[TrainJobConfig], options: Options) -
 
 def _served(look: Callable[[Config], T], loaded: LoadedConfig[Config], options: Options) -> T:
     """Runs a step that has no progress to tell of, with `/healthz` and the rest beside it."""
+    return _telling(lambda config, _: look(config), loaded, options)
+
+
+def _telling(
+    look: Callable[[Config, Callable[[str], None]], T], loaded: LoadedConfig[Config], options: Options
+) -> T:
+    """The same for a step that says in words how far it is."""
     from draftmill_jobs.shared.http import serve  # noqa: PLC0415 - heavy, and not always needed
 
     now = Progress(run_uid=loaded.config.run.uid, state=WorkerState.RUNNING, config_hash=loaded.hash)
 
+    def tell(words: str) -> None:
+        nonlocal now
+        now = now.model_copy(update={"message": words})
+
     async def run() -> T:
         async with serve(options.port, lambda: now):
-            return await asyncio.to_thread(look, loaded.config)
+            return await asyncio.to_thread(look, loaded.config, tell)
 
     return asyncio.run(run())
 

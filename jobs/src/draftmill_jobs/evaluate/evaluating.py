@@ -7,7 +7,8 @@ asked first, and is compared with the other one when that has answered.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,12 +31,15 @@ log = logging.getLogger(__name__)
 EVALUATION_FILE: Final = "evaluation.json"
 
 
-async def evaluate(config: TrainJobConfig, served: Served | None = None) -> DrafterEvaluation | None:
+async def evaluate(
+    config: TrainJobConfig, served: Served | None = None, tell: Callable[[str], None] = lambda _: None
+) -> DrafterEvaluation | None:
     """Asks one of the two servers, or one after the other; compares once both have answered.
 
     Args:
         config: What to ask, and where the answers go.
         served: The server; both when None.
+        tell: Is told in a few words how far it is, with each tenth of the prompts.
 
     Returns:
         What is in `evaluation.json` then; None after the plain server alone.
@@ -43,7 +47,7 @@ async def evaluate(config: TrainJobConfig, served: Served | None = None) -> Draf
     Raises:
         JobRefusedError: The config names no servers, nothing was held out, the server does not draft, or the
             plain server was asked something else; or a server will never answer one of the prompts.
-        JobFailedError: A server does not answer.
+        JobFailedError: A server does not answer, or shows no sign of life.
     """
     wanted = config.evaluation
     if wanted is None:
@@ -54,7 +58,7 @@ async def evaluate(config: TrainJobConfig, served: Served | None = None) -> Draf
         prompts = held_out_prompts(store, percent=config.held_out_percent, most=wanted.max_rows)
     output = Path(config.output.path)
     for server in Served if served is None else (served,):
-        _write(answers_file(output, server), await _ask(config, wanted, server, prompts))
+        _write(answers_file(output, server), await _ask(config, wanted, server, prompts, tell))
     if served is Served.PLAIN:
         return None
     plain, drafting = (_read(answers_file(output, server)) for server in Served)
@@ -99,13 +103,19 @@ def weights_hash(output: Path) -> str | None:
 
 
 async def _ask(
-    config: TrainJobConfig, wanted: JobEvaluation, served: Served, prompts: Sequence[Prompt]
+    config: TrainJobConfig,
+    wanted: JobEvaluation,
+    served: Served,
+    prompts: Sequence[Prompt],
+    tell: Callable[[str], None],
 ) -> ServerAnswers:
     endpoint, answered = wanted.of(served), list[AnsweredConcurrency]()
     for concurrency in wanted.concurrency:
+        answers_came: Callable[[int], None] = partial(_tell, tell, len(prompts), concurrency)
+        answers_came(0)
         async with open_session() as session:
             # The first answers of a server are slower than all others.
-            for asked in (prompts[:1], prompts):
+            for asked, came in ((prompts[:1], _nothing), (prompts, answers_came)):
                 replayed = await replay(
                     session,
                     endpoint,
@@ -113,6 +123,7 @@ async def _ask(
                     model=config.target.name,
                     max_tokens=wanted.max_tokens,
                     concurrency=concurrency,
+                    answered=came,
                 )
         if served is Served.DRAFTING and replayed.drafted is None:
             raise JobRefusedError(
@@ -124,6 +135,14 @@ async def _ask(
         answered.append(_written(concurrency, replayed))
     keys = [prompt.key for prompt in prompts]
     return ServerAnswers(run=config.run, max_tokens=wanted.max_tokens, prompts=keys, answered=answered)
+
+
+def _tell(tell: Callable[[str], None], prompts: int, concurrency: int, done: int) -> None:
+    tell(f"{done * 10 // prompts * 10} % of {prompts} prompts, {concurrency} at a time")
+
+
+def _nothing(_: int) -> None:
+    """What warms the server up counts for nothing."""
 
 
 def _question(answers: ServerAnswers) -> tuple[list[str], int, list[int]]:

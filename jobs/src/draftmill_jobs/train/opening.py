@@ -23,11 +23,13 @@ class Opened:
 
     Attributes:
         manifest_sha256: Hash of the manifest's file.
+        store: Open.
     """
 
     folder: Path
     manifest: StoreManifest
     manifest_sha256: str
+    store: Store
     rows: StoreRows
 
 
@@ -59,7 +61,7 @@ def open_input(config: TrainJobConfig) -> Opened:
     check_same(folder, store.binding, manifest.binding)
     if len(store) != manifest.rows:
         raise StoreCorruptError(f"{folder} has {len(store)} rows, and its manifest names {manifest.rows}")
-    return Opened(folder, manifest, digest, StoreRows(store, config.training.max_row_tokens))
+    return Opened(folder, manifest, digest, store, StoreRows(store, config.training.max_row_tokens))
 
 
 def _manifest(path: Path, folder: Path) -> StoreManifest:

@@ -11,6 +11,7 @@ from typing import Final
 from draftmill_api.trainjob import TrainJobConfig
 from draftmill_api.v1alpha1.trainstatus import TrainPlan
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.evaluate.prompts import check_askable
 from draftmill_jobs.plan.download import download_model
 from draftmill_jobs.shared.formats import byte_size
 from draftmill_jobs.shared.write_test import try_to_write
@@ -40,6 +41,13 @@ def plan(config: TrainJobConfig) -> TrainPlan:
     if config.target.hugging_face is not None:
         download_model(Path(config.target.path), config.target.hugging_face)
     opened = open_input(config)
+    if config.evaluation is not None:
+        check_askable(
+            opened.store,
+            config.evaluation,
+            percent=config.held_out_percent,
+            model_context=opened.manifest.model.context_length,
+        )
     prepared = prepare(settings_of(config), opened.rows, opened.rows.shape)
     found = _plan(opened, prepared, shutil.disk_usage(output).free)
     _check_room(output, found)

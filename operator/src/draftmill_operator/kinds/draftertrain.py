@@ -226,6 +226,7 @@ def _evaluation(spec: DrafterTrainSpec) -> JobEvaluation | None:
         drafting=drafting,
         max_rows=wanted.max_rows,
         max_tokens=wanted.max_tokens,
+        context_length=wanted.server.context_length,
         concurrency=wanted.concurrency,
     )
 
