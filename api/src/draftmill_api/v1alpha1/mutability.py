@@ -164,7 +164,7 @@ DRAFTER_TRAIN: Final[tuple[Field, ...]] = (
     Field("resourceClaims", Change.RESTART_JOB),
     Field("checkpoint", Change.RESTART_JOB),
     Field("heldOutPercent", Change.REFUSED, _TRAIN_ANEW),
-    Field("export", Change.RESTART_JOB),
+    Field("export", Change.REFUSED, _TRAIN_AGAIN),
     Field("evaluation", Change.REFUSED, _TRAIN_AGAIN),
     Field("output", Change.REFUSED, "create another run with that output.path"),
     *LIFE,

@@ -29,6 +29,7 @@ from draftmill_api.v1alpha1.status import OutputModel
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import BESIDE, Finished, RunKind, Serving
 from draftmill_operator.kinds.chaining import input_volume, job_input, model_of, storage_of
+from draftmill_operator.kinds.extracttally import size_for_people
 from draftmill_operator.kinds.traintally import TrainTally
 from draftmill_operator.observe.evaluated import given_up
 from draftmill_operator.render.config import job_model, job_run
@@ -51,7 +52,6 @@ _RESTARTING: Final = {
     "extra_resources",
     "resource_claims",
     "checkpoint",
-    "export",
     "restart",
 }
 
@@ -146,6 +146,17 @@ class DrafterTrainKind(RunKind[DrafterTrainSpec, DrafterTrainStatus]):
         """As the plan said it."""
         del run
         return message.train_plan
+
+    def lacks_room(self, run: ThisRun, message: TerminationMessage, capacity: int) -> str:
+        """Files that are larger than their claim, whatever the file system below that has."""
+        plan, claim = message.train_plan, self.storage(run).data.persistent_volume_claim
+        if plan is None or claim is None or plan.bytes_needed <= capacity:
+            return ""
+        needed, there = size_for_people(plan.bytes_needed), size_for_people(capacity)
+        return (
+            f"checkpoints and drafter of {plan.parameters} weights need {needed}, and claim "
+            f"{claim.claim_name} has {there}; enlarge the claim, or lower checkpoint.keep"
+        )
 
     def summary(self, status: DrafterTrainStatus) -> str:
         """Rows, tokens and steps."""
