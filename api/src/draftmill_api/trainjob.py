@@ -64,9 +64,9 @@ class JobEvaluation(ApiModel):
         default=None, ge=1, description="Longest sequence that both servers take, if that is known: see plan."
     )
     concurrency: list[Annotated[int, Field(ge=1)]] = Field(
-        default_factory=lambda: [1],
+        default=[1],
         min_length=1,
-        max_length=16,
+        max_length=8,
         description="Requests at a time, one after another.",
     )
 

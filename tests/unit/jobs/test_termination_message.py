@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from draftmill_api.extractjob import ExtractFinishResult
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
 from draftmill_api.progress import COUNT_FIELDS, FinishResult, TerminationMessage, packed, unpacked
+from draftmill_api.trainjob import TrainFinishResult
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Counts, Failure, RunProgress
+from draftmill_api.v1alpha1.trainstatus import EvaluatedRate, TrainEvaluation, TrainProgress
 from draftmill_jobs.shared.termination import encode
 
 numbers = st.integers(0, 10**12)
@@ -75,3 +77,46 @@ def test_any_finish_of_an_extraction_fits_and_is_read_again(result: ExtractFinis
     read = TerminationMessage.model_validate_json(data).extract_finish
     assert read is not None
     assert read.model_copy(update={"failures": []}) == result.model_copy(update={"failures": []})
+
+
+def test_the_longest_end_of_a_training_fits_and_is_read_again() -> None:
+    figure, path, many = "9" * 16, "p" * 512, 10**12
+    evaluation = TrainEvaluation(
+        acceptance_length=figure,
+        by_position=[figure] * 16,
+        ratio=figure,
+        cycles=many,
+        tokens=many,
+        answers=many,
+        identical=many,
+        rates=[
+            EvaluatedRate(concurrency=4000 + n, plain=figure, drafting=figure, ratio=figure) for n in range(8)
+        ],
+    )
+    progress = TrainProgress(
+        epoch=1000,
+        step=many,
+        total=many,
+        saved_step=many,
+        loss=figure,
+        acceptance_length=figure,
+        best=figure,
+        best_step=many,
+        best_checkpoint="c" * 64,
+        tokens=many,
+        corrupt_rows=many,
+        coverage=figure,
+    )
+    result = TrainFinishResult(
+        progress=progress,
+        vllm=path,
+        sglang=path,
+        steps=many,
+        acceptance_length=figure,
+        evaluation=evaluation,
+        manifest=path,
+        manifest_sha256="f" * 64,
+    )
+    data = encode(TerminationMessage(train_finish=result))
+    assert len(data) <= TERMINATION_MESSAGE_LIMIT
+    assert TerminationMessage.model_validate_json(data).train_finish == result

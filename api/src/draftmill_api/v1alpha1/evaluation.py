@@ -35,9 +35,9 @@ class Evaluation(ApiModel):
     max_rows: int = Field(default=64, ge=1, le=100_000, description="Held-out prompts to ask.")
     max_tokens: int = Field(default=256, ge=1, le=1_000_000, description="Most tokens of an answer.")
     concurrency: list[Annotated[int, Field(ge=1, le=4096)]] = Field(
-        default_factory=lambda: [1],
+        default=[1],
         min_length=1,
-        max_length=16,
+        max_length=8,
         description="Requests at a time; all prompts are asked at each of them, one after another.",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )

@@ -74,7 +74,7 @@ class TrainProgress(ApiModel):
     best: Figure = Field(default="", description="The best of that figure so far.")
     best_step: Count | None = Field(default=None, description="Step after which it was measured.")
     best_checkpoint: str = Field(
-        default="", max_length=512, description="Its checkpoint, relative to the output's folder."
+        default="", max_length=64, description="Its checkpoint, relative to the output's folder."
     )
     tokens: Count = Field(default=0, description="Tokens trained on.")
     corrupt_rows: Count = Field(default=0, description="Rows left out because they are not what was stored.")
@@ -114,7 +114,7 @@ class TrainEvaluation(ApiModel):
     answers: Count = Field(description="Answers that were compared.")
     identical: Count = Field(description="Answers that are the same to the last token.")
     rates: list[EvaluatedRate] = Field(
-        max_length=16,
+        max_length=8,
         description="Speed with the drafter and without it.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["concurrency"]},
     )
