@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from draftmill_api import names
+from draftmill_api.progress import TerminationMessage
 from tests.api.operator_bed import Bed
 from tests.api.test_run_extract import complete, condition
 from tests.api.test_run_extract import create as create_extract_run
 from tests.api.test_run_nodes import unplaced
 from tests.support.draftertrains import (
     smallest_drafter_train,
+    train_evaluation,
     train_finish_message,
     train_plan_message,
     trainer_message,
@@ -174,3 +177,48 @@ def test_another_number_of_nodes_starts_the_ranks_anew(bed: Bed) -> None:
 def _services(bed: Bed) -> list[str]:
     listed = bed.kube.core.list_namespaced_service(bed.kube.namespace).items
     return [service.metadata.name for service in listed]
+
+
+EVALUATION: dict[str, Any] = {"server": {"engine": "VLLM", "image": "vllm:1", "gpus": 8}}
+
+
+def evaluated(bed: Bed, name: str, **spec: Any) -> Player:
+    """A DrafterTrain whose training has succeeded, and that is to be evaluated."""
+    run = create(bed, name, evaluation=EVALUATION, **spec)
+    for pod in to_work(run):
+        run.end_pod(pod, message=trainer_message(2450, 2450))
+    return run
+
+
+def test_an_evaluation_goes_from_server_to_server_to_the_status(bed: Bed) -> None:
+    run = evaluated(bed, "measured-dt")
+    made = run.kube.run("measured-dt")
+    assert made is not None
+    assert made["spec"]["evaluation"]["concurrency"] == [1]
+    for role, number in (("evaluate-plain", 1), ("evaluate-draft", 2)):
+        pod = run.pod(role)
+        (server,) = pod.spec.init_containers
+        assert server.restart_policy == "Always"
+        assert ("--speculative-config" in server.command) is (role == "evaluate-draft")
+        told = f"({number} of 2) is about to start"
+        run.kube.wait("measured-dt", lambda s, told=told: told in s.get("message", ""), within=30)
+        assert condition(run, "Evaluated") == ("False", "Evaluating")
+        run.end_pod(pod, message=TerminationMessage())
+    run.end("finish", message=train_finish_message(2450, train_evaluation()))
+    status = run.kube.wait_phase("measured-dt", "Succeeded", within=60)
+    assert status["evaluation"] == train_evaluation().to_json()
+    assert condition(run, "Evaluated") == ("True", "Evaluated")
+
+
+def test_a_failed_evaluation_leaves_the_drafter_and_is_told(bed: Bed) -> None:
+    run = evaluated(bed, "unmeasured-dt")
+    run.end("evaluate-plain", 2, refusal_message("EvaluationFailed", "plain at 127.0.0.1: too long"))
+    pod = run.pod("finish")
+    config = bed.kube.core.read_namespaced_config_map("unmeasured-dt-dt-config", bed.kube.namespace)
+    assert "evaluation" not in json.loads(config.data["job.yaml"])
+    run.end_pod(pod, message=train_finish_message(2450))
+    status = run.kube.wait_phase("unmeasured-dt", "Succeeded", within=60)
+    assert status["output"]["vllm"] == "drafters/k25/drafter/vllm"
+    assert status["reason"] == "NotEvaluated"
+    assert condition(run, "Evaluated") == ("False", "EvaluationFailed")
+    assert ("Warning", "NotEvaluated") in bed.events("unmeasured-dt")
