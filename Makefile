@@ -50,7 +50,7 @@ test-api: venv ## Tests against a real control plane
 test-e2e: venv ## Tests on a real node with a real model server (needs root)
 	@$(BIN)/pytest --numprocesses 2 --dist loadscope tests/chart tests/e2e
 
-test-life: venv ## Long ways: a run lives through everything, two are applied together, the demo twice: twenty minutes (needs root)
+test-life: venv ## Long ways: a run lives through everything, two are applied together, the demo twice, prompts become a drafter: an hour (needs root)
 	@$(BIN)/pytest -m life tests/chaos
 
 test-chaos: venv ## The killing tests, five times over (needs root)

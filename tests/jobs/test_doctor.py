@@ -134,6 +134,23 @@ def test_another_target_is_named(trained: ToyDrafter, tmp_path: Path) -> None:
     assert stage(found) is Stage.TARGET
 
 
+def test_another_target_is_named_though_it_cannot_be_read(trained: ToyDrafter, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text((FOLDER / "config.json").read_text())
+    found = verdicts(write_toy_store(tmp_path / "store", fresh_rows()), trained, other)
+
+    assert stage(found) is Stage.TARGET
+    assert "which cannot be read" in found["target of the store"].finding.message
+
+
+def test_a_folder_without_a_model_is_no_target(trained: ToyDrafter, tmp_path: Path) -> None:
+    found = verdicts(write_toy_store(tmp_path / "store", fresh_rows()), trained, tmp_path)
+
+    assert found["target of the store"].finding.outcome is Outcome.NOT_LOOKED_AT
+    assert "config.json is missing" in found["target of the store"].finding.message
+
+
 def test_a_drafter_of_two_states_does_not_fit_a_store_of_three(drafter: ToyDrafter, tmp_path: Path) -> None:
     drafter.set_config(
         eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 2], "use_aux_hidden_state": True},
@@ -238,3 +255,10 @@ def test_the_command_ends_with_the_stage_and_an_exit_code(
 
     assert "No stage is wrong." in said
     assert said[-1] == "The stage that is wrong: export."
+
+
+@pytest.mark.parametrize("rows", ["0", "-3", "many"])
+def test_there_are_rows_to_look_at(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--store", "s", "--drafter", "d", "--rows", rows])
+    assert f"{rows} is not a number from 1 on" in capsys.readouterr().err

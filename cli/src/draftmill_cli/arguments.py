@@ -84,7 +84,7 @@ def _sample(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "source", metavar="RUN-OR-FOLDER", help="an output folder, or a run whose data this machine can read"
     )
-    parser.add_argument("-c", "--count", type=int, default=2, help="records to show (default: 2)")
+    parser.add_argument("-c", "--count", type=_from_one, default=2, help="records to show (default: 2)")
     parser.add_argument("--dataset", metavar="NAME", help="records of this dataset only")
     _cluster(parser)
 
@@ -107,7 +107,7 @@ def _store(parser: argparse.ArgumentParser) -> None:
     )
     stat = actions.add_parser("stat", help="say what a store holds")
     head = actions.add_parser("head", help="show the first rows")
-    head.add_argument("-c", "--count", type=int, default=10, help="rows to show (default: 10)")
+    head.add_argument("-c", "--count", type=_from_one, default=10, help="rows to show (default: 10)")
     export = actions.add_parser("export", help="write the rows as another trainer reads them")
     export.add_argument("--format", required=True, choices=[SPECFORGE, SPECULATORS], help="whose layout")
     export.add_argument("--output", required=True, metavar="DIR", type=Path, help="an empty or new folder")
@@ -116,6 +116,12 @@ def _store(parser: argparse.ArgumentParser) -> None:
     )
     for action in (verify, stat, head, export):
         action.add_argument("folder", metavar="PATH", type=Path, help="the folder of the store")
+
+
+def _from_one(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return int(text)
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +133,11 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
         "--target", metavar="DIR", type=Path, help="the target model; most checks need it to be there"
     )
     parser.add_argument(
-        "--rows", metavar="N", type=int, default=200, help="rows to look at, spread evenly (default: 200)"
+        "--rows",
+        metavar="N",
+        type=_from_one,
+        default=200,
+        help="rows to look at, spread evenly (default: 200)",
     )
 
 
@@ -140,7 +150,11 @@ def _export(parser: argparse.ArgumentParser) -> None:
         "--target-name", metavar="NAME", help="what the drafter calls its target (default: the folder)"
     )
     parser.add_argument(
-        "--draft-tokens", metavar="N", type=int, default=4, help="tokens to draft in a cycle (default: 4)"
+        "--draft-tokens",
+        metavar="N",
+        type=_from_one,
+        default=4,
+        help="tokens to draft in a cycle (default: 4)",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -122,10 +123,8 @@ def check_feedback(patient: Patient) -> Finding:
     """What is fed back between steps is what was in training: normed or not."""
     config = patient.written.config
     other = replace(config, norm_output=not config.norm_output)
-    as_said, otherwise = (
-        _later_accuracy(evaluate_on(patient, Start(each, patient.vocabulary, patient.start.weights)))
-        for each in (config, other)
-    )
+    as_said = _later_accuracy(_drafted(patient))
+    otherwise = _later_accuracy(evaluate_on(patient, Start(other, patient.vocabulary, patient.start.weights)))
     is_normed = "normed" if config.norm_output else "not normed"
     found = f"later steps are right at {as_said:.1%} with states fed back {is_normed}, as its config says"
     if otherwise > as_said + _MUCH_BETTER:
@@ -138,7 +137,7 @@ def check_feedback(patient: Patient) -> Finding:
 
 def check_acceptance(patient: Patient) -> Finding:
     """How far its tokens would be accepted on these rows, some of which it may have been trained on."""
-    found = evaluate_on(patient, patient.start)
+    found = _drafted(patient)
     shares = " ".join(f"{share:.1%}" for share in found.acceptance.by_position)
     called = (
         "simulated acceptance length"
@@ -185,6 +184,12 @@ def evaluate_on(patient: Patient, start: Start) -> Evaluation:
     if not found.acceptance.cycles:
         raise NotLookedAtError("no answer of these rows is long enough for a draft cycle")
     return found
+
+
+@lru_cache(maxsize=1)
+def _drafted(patient: Patient) -> Evaluation:
+    """As it is; more than one check asks."""
+    return evaluate_on(patient, patient.start)
 
 
 @torch.no_grad()

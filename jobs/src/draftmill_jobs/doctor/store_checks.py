@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from draftmill_jobs.doctor.evidence import Patient
 from draftmill_jobs.doctor.verdict import Finding, NotLookedAtError, Outcome
 from draftmill_jobs.errors import JobRefusedError
@@ -38,15 +36,24 @@ def check_target(patient: Patient) -> Finding:
     """The fingerprint of the target's folder, against the one that the states are of."""
     if patient.target is None:
         raise NotLookedAtError("it needs the target's folder: give --target")
-    stored, found = patient.opened.binding.model_fingerprint, fingerprint(Path(patient.target))
+    if not (patient.target / "config.json").is_file():
+        raise NotLookedAtError(f"there is no model at {patient.target}: config.json is missing")
+    stored, found = patient.opened.binding.model_fingerprint, fingerprint(patient.target)
     if found != stored:
-        layers = text_config(patient.tensors.config).get("num_hidden_layers")
         return Finding(
             Outcome.WRONG,
             f"the states are of the model {stored} with {patient.shape.layers} layers, and {patient.target} "
-            f"is {found} with {layers}",
+            f"is {found}{_layers(patient)}",
         )
     return Finding(Outcome.FINE, f"{patient.target} is the model of the states")
+
+
+def _layers(patient: Patient) -> str:
+    """How many layers the target has, if that can be read."""
+    try:
+        return f" with {text_config(patient.tensors.config).get('num_hidden_layers')}"
+    except NotLookedAtError as error:
+        return f", which cannot be read: {error}"
 
 
 def check_numbers(patient: Patient) -> Finding:
