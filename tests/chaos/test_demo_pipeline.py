@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from draftmill_api.drafter import DrafterManifest
+from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_dev import cache, cluster, volumes
 from draftmill_dev.__main__ import main
 from draftmill_dev.demo import pipeline
@@ -17,7 +19,8 @@ from draftmill_jobs.shared.artefacts import MANIFEST_FILE
 pytestmark = [pytest.mark.life, pytest.mark.timeout(2400)]
 
 NAME = "draftmill-pipeline-test"
-ROWS = 60  # in each of the two datasets
+ROWS = 90  # in each of the two datasets
+LEAST_CYCLES = 1000
 
 
 @pytest.fixture
@@ -45,3 +48,20 @@ def test_three_runs_end_with_a_drafter_whose_tokens_a_real_server_accepts(
         assert measured.cycles > 0
         assert measured.acceptance_length > 1
         assert measured.identical == measured.prompts
+    _is_accepted_as_was_simulated(manifest)
+
+
+def _is_accepted_as_was_simulated(manifest: DrafterManifest) -> None:
+    """Within three standard errors at each position, over the same greedy answers."""
+    simulated = manifest.acceptance
+    assert simulated is not None
+    assert simulated.yardstick is Yardstick.ACCEPTANCE_LENGTH
+    assert manifest.evaluation is not None
+    for measured in manifest.evaluation.measured:
+        cycles = min(simulated.cycles, measured.cycles)
+        print(f"served: {measured.acceptance_length:.3f} over {measured.cycles}, {measured.by_position}")
+        print(f"simulated: {simulated.length:.3f} over {simulated.cycles}, {simulated.by_position}")
+        assert cycles >= LEAST_CYCLES
+        for expected, found in zip(simulated.by_position, measured.by_position, strict=True):
+            error = math.sqrt(expected * (1 - expected) / cycles)
+            assert abs(found - expected) <= 3 * error

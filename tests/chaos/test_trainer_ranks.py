@@ -82,20 +82,34 @@ def kill_after_progress(kube: Kube, run: str, victim: int) -> None:
     kube.wait(run, lambda status: status["attempts"][0]["count"] > attempts, _DONE, "another attempt of")
 
 
-def test_two_ranks_that_are_killed_twice_learn_what_one_learns(trainings: Kube, bed: Bed) -> None:
+def test_two_ranks_that_are_killed_twice_learn_what_undisturbed_ones_and_a_single_one_do(
+    trainings: Kube, bed: Bed
+) -> None:
     kube = trainings
     create(kube, bed, "alone", nodes=1)
     alone = kube.wait_phase("alone", "Succeeded", within=_DONE)
-    create(kube, bed, "together", nodes=2)
+    create(kube, bed, "undisturbed", nodes=2)
+    undisturbed = kube.wait_phase("undisturbed", "Succeeded", within=_DONE)
+    create(kube, bed, "killed", nodes=2)
     for victim in range(KILLS):
-        kill_after_progress(kube, "together", victim)
-    together = kube.wait_phase("together", "Succeeded", within=_DONE)
+        kill_after_progress(kube, "killed", victim)
+    killed = kube.wait_phase("killed", "Succeeded", within=_DONE)
 
-    assert together["progress"]["step"] == alone["progress"]["step"] == alone["plan"]["steps"]
+    assert len(undisturbed["attempts"]) == 1
+    assert undisturbed["attempts"][0]["count"] == 1
+    whole, again = (newest_weights(bed.data / FOLDER / run) for run in ("undisturbed", "killed"))
+    assert whole.keys() == again.keys()
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    assert (
+        killed["progress"]["step"]
+        == undisturbed["progress"]["step"]
+        == alone["progress"]["step"]
+        == alone["plan"]["steps"]
+    )
     one_curve, two_curve = (
-        curve(bed.data / FOLDER / run / "tensorboard", "loss/0") for run in ("alone", "together")
+        curve(bed.data / FOLDER / run / "tensorboard", "loss/0") for run in ("alone", "killed")
     )
     assert len(one_curve) == alone["plan"]["steps"]
     assert two_curve == pytest.approx(one_curve, abs=1e-3)
-    one, two = (newest_weights(bed.data / FOLDER / run) for run in ("alone", "together"))
-    assert all(torch.allclose(one[name], two[name], atol=1e-3) for name in one)
+    one = newest_weights(bed.data / FOLDER / "alone")
+    assert all(torch.allclose(one[name], again[name], atol=1e-3) for name in one)
