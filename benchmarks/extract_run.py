@@ -32,7 +32,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "dev")]
 
 import aiohttp  # noqa: E402
 import numpy as np  # noqa: E402
-from benchmarks.extract_store import Result, show  # noqa: E402
+from benchmarks.results import Result, show  # noqa: E402
 from safetensors.numpy import save_file  # noqa: E402
 
 from draftmill_dev import model  # noqa: E402

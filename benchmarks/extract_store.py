@@ -21,13 +21,15 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY)]
+
+from benchmarks.results import Result, show  # noqa: E402
 
 from draftmill_api.store import RowFacts, StoreBinding  # noqa: E402
 from draftmill_api.v1alpha1.extractrun import StateDtype  # noqa: E402
@@ -44,16 +46,6 @@ SHARD_BYTES = 1 << 30
 KIMI = (1400, 4, 7168)  # tokens, states, width: the rows that the size of a run is planned by
 SMALL = (300, 4, 576)
 FEW, MANY = 10_000, 100_000
-
-
-@dataclass(frozen=True)
-class Result:
-    """One line of the table."""
-
-    what: str
-    measured: str
-    must: str
-    met: bool
 
 
 def packer(folder: Path, scale: float) -> Result:
@@ -257,15 +249,6 @@ def main() -> int:
     if chosen.json:
         chosen.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
     return 0 if all(result.met for result in results) else 1
-
-
-def show(result: Result, *, header: bool) -> None:
-    """Prints a line of the table."""
-    if header:
-        print(f"{'what':<10}{'measured':<92}{'must':<14}met")
-    print(
-        f"{result.what:<10}{result.measured:<92}{result.must:<14}{'yes' if result.met else 'NO'}", flush=True
-    )
 
 
 if __name__ == "__main__":

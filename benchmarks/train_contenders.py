@@ -2,21 +2,24 @@
 
     python benchmarks/train_contenders.py draftmill --case one-row --seconds 20 --threads 2
     python benchmarks/train_contenders.py speculators --losses
+    python benchmarks/train_contenders.py draftmill --profile
 
 Every contender has the same weights, rows and loss mask, float32, AdamW from torch over what it trains, and
 its own best way of batching. The rivals are driven in the setting that suits a CPU: SpecForge with its plain
 loss function instead of a Triton kernel under an interpreter, speculators with eager attention and loss;
-neither compiles anything.
+neither compiles anything. What pads rows may also take them one by one (`--apart`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -28,11 +31,16 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from benchmarks.naive_ttt import naive_losses  # noqa: E402
 from torch import Tensor  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from draftmill_jobs.train.draft_config import DraftConfig  # noqa: E402
 from tests.support.drafting import Bench, Row, make_bench, parity_case, random_row, small_config  # noqa: E402
+from tests.support.loss_peak import DRAFT_VOCABULARY, VOCABULARY  # noqa: E402
 
 STEPS = 3
+MULTIPLIES = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+KIMI_TOKENS = 4096
+SPECULATORS_ATTENTION = os.environ.get("SPECULATORS_ATTENTION", "eager")
 BATCH_TOKENS = 2048  # of packed short rows
 Losses = Callable[[Sequence[Row]], list[Tensor]]
 
@@ -85,7 +93,7 @@ def speculators(bench: Bench) -> tuple[Losses, list[Tensor]]:
     from speculators.proposals.greedy import GreedyTokenProposalConfig  # noqa: PLC0415
 
     layer = _llama(bench.config)
-    layer._attn_implementation = os.environ.get("SPECULATORS_ATTENTION", "eager")
+    layer._attn_implementation = SPECULATORS_ATTENTION
     config = Eagle3SpeculatorConfig(
         transformer_layer_config=layer,
         draft_vocab_size=bench.config.draft_vocab_size,
@@ -167,17 +175,78 @@ def specforge(bench: Bench) -> tuple[Losses, list[Tensor]]:
 CONTENDERS = {f.__name__: f for f in (draftmill, naive, speculators, specforge)}
 
 
-def measure(
-    losses: Losses, parameters: list[Tensor], rows: Sequence[Row], seconds: float
-) -> dict[str, float]:
+def setting(contender: str, *, apart: bool) -> str:
+    """How it is driven."""
+    padded = "rows one by one" if apart else "rows padded to the longest"
+    own = {
+        "draftmill": "packed, attention in blocks, fused loss",
+        "naive": f"{padded}, one square of attention, teacher over all ids",
+        "specforge": f"{padded}, sdpa attention, plain loss, uncompiled",
+        "speculators": f"packed, {SPECULATORS_ATTENTION} attention, eager kl_div, uncompiled",
+    }
+    version = f"{contender} {metadata.version(contender)}, " if contender.startswith("spec") else ""
+    return f"{version}torch {torch.__version__}: {own[contender]}"
+
+
+def one_by_one(losses: Losses) -> Losses:
+    """The same over rows that are not put beside each other: each counts by its tokens."""
+
+    def apart(rows: Sequence[Row]) -> list[Tensor]:
+        tokens = sum(len(row.mask) for row in rows)
+        return [loss * (len(row.mask) / tokens) for row in rows for loss in losses([row])]
+
+    return apart
+
+
+def share_of_multiplies(losses: Losses, parameters: list[Tensor], rows: Sequence[Row]) -> float:
+    """Of the time of a step, what matrix multiplies take."""
+    step = stepping(losses, parameters, rows)
+    step()
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        for _ in range(5):
+            step()
+    times = {event.key: event.self_cpu_time_total for event in seen.key_averages()}
+    return sum(time for name, time in times.items() if name in MULTIPLIES) / sum(times.values())
+
+
+def kimi_bytes() -> dict[str, int]:
+    """By its shapes: what a step of a drafter for Kimi-K2.5 takes, and one tensor over all of its ids."""
+    from draftmill_jobs.train.starting import expected_shapes  # noqa: PLC0415 - not in the rivals' environment
+
+    config = small_config(
+        hidden_size=7168,
+        intermediate_size=18_432,
+        heads=64,
+        kv_heads=64,
+        head_dim=128,
+        vocab_size=VOCABULARY,
+        draft_vocab_size=DRAFT_VOCABULARY,
+        target_hidden_size=7168,
+    )
+    trained = sum(math.prod(shape) for shape in expected_shapes(config).values())
+    return {
+        "trained": trained * 16,  # float32: weights, gradient, two moments
+        "states": KIMI_TOKENS * (config.states + 1) * config.target_hidden_size * 2,
+        "target_logits": KIMI_TOKENS * VOCABULARY * 4,
+    }
+
+
+def stepping(losses: Losses, parameters: list[Tensor], rows: Sequence[Row]) -> Callable[[], None]:
+    """One optimiser step."""
     optimiser = torch.optim.AdamW(parameters, lr=1e-5)
-    tokens = sum(len(row.mask) for row in rows)
 
     def step() -> None:
         optimiser.zero_grad()
         torch.stack(losses(rows)).sum().backward()
         optimiser.step()
 
+    return step
+
+
+def measure(
+    losses: Losses, parameters: list[Tensor], rows: Sequence[Row], seconds: float
+) -> dict[str, float]:
+    step, tokens = stepping(losses, parameters, rows), sum(len(row.mask) for row in rows)
     step()
     times, ends = list[tuple[float, float]](), time.monotonic() + seconds
     while time.monotonic() < ends or len(times) < 3:
@@ -222,15 +291,29 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--losses", action="store_true", help="print the losses of a small case instead")
+    parser.add_argument("--apart", action="store_true", help="rows one by one, not padded beside each other")
+    parser.add_argument(
+        "--profile", action="store_true", help="print the share of the matrix multiplies instead"
+    )
+    parser.add_argument("--kimi", action="store_true", help="print bytes at the shapes of Kimi-K2.5 instead")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
+    if chosen.kimi:
+        print(json.dumps(kimi_bytes()))
+        return
     bench, rows = parity_case() if chosen.losses else (make_bench(shapes(), dtype=torch.float32), [])
     losses, parameters = CONTENDERS[chosen.contender](bench)
     if chosen.losses:
         found = [loss.item() for loss in losses(rows)]
         print(json.dumps(getattr(losses, "each", found)))
         return
-    print(json.dumps(measure(losses, parameters, rows_of(chosen.case, bench.config), chosen.seconds)))
+    losses = one_by_one(losses) if chosen.apart else losses
+    rows = rows_of(chosen.case, bench.config)
+    if chosen.profile:
+        print(json.dumps({"multiplies": share_of_multiplies(losses, parameters, rows)}))
+        return
+    found = measure(losses, parameters, rows, chosen.seconds)
+    print(json.dumps({**found, "setting": setting(chosen.contender, apart=chosen.apart)}))
 
 
 if __name__ == "__main__":

@@ -17,29 +17,7 @@ from draftmill_jobs.train.teacher import Teacher
 from draftmill_jobs.train.vocabulary import DraftVocabulary
 
 CPU = torch.device("cpu")
-ROOT = Path(__file__).parents[2]
-_PEAK = """
-import torch
-import numpy as np
-from draftmill_jobs.train.losses import divergence
-from draftmill_jobs.train.target import TargetTensors
-from draftmill_jobs.train.teacher import Teacher
-from draftmill_jobs.train.vocabulary import DraftVocabulary
-from tests.support.memory import peak_memory
-
-V, DV, T, H = 163_840, 32_000, 4_096, 4
-head = torch.randn(V, H)
-vocabulary = DraftVocabulary(np.arange(DV) * 5, V)
-target = TargetTensors({}, head, torch.ones(H), 1e-6, head)
-teacher = Teacher(target, vocabulary, torch.device("cpu"), torch.float32)
-last, hidden = torch.randn(T, H), torch.randn(T, H, requires_grad=True)
-drafter = torch.randn(DV, H, requires_grad=True)
-before = peak_memory()
-wanted = teacher.log_probabilities(last)
-divergence(hidden, drafter, wanted, 1 / T).weighted.backward()
-teacher.choices(last)
-print(peak_memory() - before)
-"""
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def random_case(rows: int, width: int, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
@@ -114,7 +92,12 @@ def test_the_teachers_choice_is_the_lower_id_among_equals_wherever_pieces_begin(
 def test_at_a_vocabulary_of_163840_nothing_as_wide_as_it_is_kept() -> None:
     """4,096 tokens: one float32 tensor over all ids would take 2.7 GB, the teacher over 32,000 takes 0.5."""
     done = subprocess.run(
-        [sys.executable, "-c", _PEAK], capture_output=True, text=True, check=True, timeout=250, cwd=ROOT
+        [sys.executable, "-m", "tests.support.loss_peak"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=250,
     )
 
     assert int(done.stdout) < 1.5e9
