@@ -25,9 +25,14 @@ from tests.support.headed_model import HIDDEN, LAYERS, make_headed_model
 TOKENS = 14_440_000
 
 
+def planned_for_vllm(folder: Path, model: Path, **fields: Any) -> ExtractJob:
+    """Its servers need torch, and not its jobs."""
+    return ExtractJob(folder / "job", model, fields={"backend": "VLLM", **fields})
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> ExtractJob:
-    return ExtractJob(tmp_path / "job", make_headed_model(tmp_path / "model"))
+    return planned_for_vllm(tmp_path, make_headed_model(tmp_path / "model"))
 
 
 def test_the_states_of_kimi_k25_at_ten_thousand_rows_are_828_gb() -> None:
@@ -48,7 +53,7 @@ def test_a_plan_for_a_model_of_61_layers_counts_four_states_of_its_width(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = make_headed_model(tmp_path / "model", num_hidden_layers=61, hidden_size=7168)
-    job = ExtractJob(tmp_path / "job", model, fields={"layers": {"default": True}, "dtype": "BFloat16"})
+    job = planned_for_vllm(tmp_path, model, layers={"default": True}, dtype="BFloat16")
     job.add(44, 1400)
 
     with caplog.at_level("INFO"):
@@ -88,7 +93,7 @@ def test_a_plan_says_what_servers_and_storage_have_to_hold(job: ExtractJob) -> N
 def test_the_width_of_a_model_with_a_text_part_is_that_of_the_text_part(tmp_path: Path) -> None:
     text = {"num_hidden_layers": 12, "hidden_size": 64, "vocab_size": 2000}
     model = make_headed_model(tmp_path / "model", hidden_size=8, text_config=text)
-    job = ExtractJob(tmp_path / "job", model)
+    job = planned_for_vllm(tmp_path, model)
     job.add(2, 2)
 
     plan = job.plan()
@@ -97,7 +102,7 @@ def test_the_width_of_a_model_with_a_text_part_is_that_of_the_text_part(tmp_path
 
 
 def test_a_store_that_does_not_fit_is_refused_with_both_figures(tmp_path: Path) -> None:
-    job = ExtractJob(tmp_path / "job", make_headed_model(tmp_path / "model", hidden_size=100_000_000))
+    job = planned_for_vllm(tmp_path, make_headed_model(tmp_path / "model", hidden_size=100_000_000))
     job.add(1000, 1000)
 
     with pytest.raises(JobRefusedError, match=r"needs 2\.\d\d TB more .* and .* has .*B free") as refused:
@@ -224,3 +229,13 @@ def test_a_shard_that_was_cut_is_refused_with_what_to_do(job: ExtractJob, kept: 
     assert shard.name in refused.value.message
     shard.unlink()
     assert job.plan().rows == 6
+
+
+def test_a_backend_that_computes_itself_is_refused_where_there_is_no_torch(job: ExtractJob) -> None:
+    job.add(2, 2)
+    job.fields["backend"] = "Transformers"
+
+    with pytest.raises(JobRefusedError, match=r"needs torch, which is not.*images\.trainer") as refused:
+        job.plan()
+    assert refused.value.reason == "TorchMissing"
+    assert not job.output.exists()

@@ -12,11 +12,13 @@ import numpy as np
 
 from draftmill_api.base import bytes_of
 from draftmill_api.extractjob import ExtractJobConfig
+from draftmill_api.v1alpha1.extractrun import Backend
 from draftmill_api.v1alpha1.extractstatus import ExtractPlan
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.preparing import Prepared, prepare
 from draftmill_jobs.extract.records import Row
 from draftmill_jobs.extract.selection import Survey
+from draftmill_jobs.extract.transformers_backend import check_torch
 from draftmill_jobs.model.facts import read_model
 from draftmill_jobs.plan.download import download_model
 from draftmill_jobs.shared.formats import byte_size
@@ -68,6 +70,8 @@ def plan(config: ExtractJobConfig) -> ExtractPlan:
     Raises:
         JobRefusedError: Something is missing, cannot be used, or does not fit.
     """
+    if config.backend is Backend.TRANSFORMERS:
+        check_torch()
     output = Path(config.output.path)
     try_to_write(output)
     if config.model.hugging_face is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from typing import Final
 
 from draftmill_api.progress import WorkerState
@@ -14,6 +15,21 @@ from draftmill_jobs.store import RowRefusedError
 _BATCH_TOKENS: Final = 4096  # with padding; more is no faster on CPU and takes memory
 
 
+def check_torch() -> None:
+    """Says whether the backend could work here, without the seconds that an import takes.
+
+    Raises:
+        JobRefusedError: It could not.
+    """
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise JobRefusedError(
+            "TorchMissing",
+            f"backend Transformers needs {missing[0]}, which is not installed here: choose an image with "
+            "draftmill[train] (images.trainer of the chart), or backend VLLM",
+        )
+
+
 class TransformersBackend:
     """Computes states here."""
 
@@ -23,14 +39,9 @@ class TransformersBackend:
         Raises:
             JobError: The model cannot be used, or the disk does not take states.
         """
-        try:
-            from draftmill_jobs.extract.transformers_model import load_model  # noqa: PLC0415 - torch is optional
-        except ModuleNotFoundError as error:
-            raise JobRefusedError(
-                "TorchMissing",
-                f"backend Transformers needs {error.name}, which is not installed here; use an image with "
-                "draftmill[train], or backend VLLM",
-            ) from error
+        check_torch()
+        from draftmill_jobs.extract.transformers_model import load_model  # noqa: PLC0415 - torch is optional
+
         config, prepared = work.config(), work.prepared
         model = await asyncio.to_thread(
             load_model,
