@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.train.data import RowSource
 from draftmill_jobs.train.loop import StepReport
@@ -27,7 +29,8 @@ def test_the_toy_target_repeats_what_it_read() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 2_000_000
 
 
-def test_a_drafter_that_has_the_targets_states_is_accepted(tmp_path: Path) -> None:
+@pytest.mark.timeout(120)
+def test_a_drafter_that_has_the_targets_states_is_accepted_within_two_minutes(tmp_path: Path) -> None:
     learned = learn(tmp_path, toy_rows(480))
 
     assert learned.yardstick is Yardstick.ACCEPTANCE_LENGTH
