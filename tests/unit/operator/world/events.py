@@ -10,9 +10,10 @@ import aiohttp
 from draftmill_api.exitcode import ExitCode
 from draftmill_operator.kube.errors import ApiError
 from draftmill_operator.observe.store import Kind, Object
-from draftmill_operator.run import Role
+from draftmill_operator.run import EVALUATIONS, Role
 from tests.unit.operator.world.api import Fault, Killed
 from tests.unit.operator.world.controllers import role
+from tests.unit.operator.world.kubelet import is_running
 from tests.unit.operator.world.world import World
 
 Event = Callable[[World, int], None]
@@ -88,7 +89,7 @@ def operator_is_killed(world: World, pick: int) -> None:
 
 def status_write_fails(world: World, pick: int) -> None:
     """The next status is not written, or is and nobody hears of it."""
-    world.client.fault = Fault(0, Kind.SYNTH_RUN, lands=pick % 2 == 0, error=_broken(pick))
+    world.client.fault = Fault(0, world.subject.kind, lands=pick % 2 == 0, error=_broken(pick))
 
 
 def write_fails(world: World, pick: int) -> None:
@@ -217,7 +218,7 @@ def suspended_before_it_was_recorded(world: World, pick: int) -> None:
     """Children are made, the operator is killed before it can say so, and the run is suspended."""
     world.process.deliver_all()
     world.process.poll()
-    world.client.fault = Fault(0, Kind.SYNTH_RUN, lands=False, error=Killed())
+    world.client.fault = Fault(0, world.subject.kind, lands=False, error=Killed())
     world.make_pass()
     world.edit(suspend=True)
     world.start_operator()
@@ -257,6 +258,23 @@ def replicas_change(world: World, pick: int) -> None:
 def server_changes(world: World, pick: int) -> None:
     """Another image of the servers: all of them are replaced."""
     world.edit_server(image=f"server:{pick % 2}")
+
+
+def nodes_change(world: World, pick: int) -> None:
+    """Another number of ranks: all of them start anew."""
+    world.edit(nodes=pick % 3 + 1)
+
+
+def checkpoints_change(world: World, pick: int) -> None:
+    """Something else that all ranks are started with."""
+    world.edit(checkpoint={"keep": pick % 2 + 1})
+
+
+def server_crashes(world: World, pick: int) -> None:
+    """The server beside an evaluation ends again and again before it answers."""
+    pods = [pod for pod in world.server.all(Kind.POD) if role(pod) in EVALUATIONS and is_running(pod)]
+    for pod in pods:
+        world.kubelet.crash_server(pod, times=pick % 10)
 
 
 def deadlines_change(world: World, pick: int) -> None:
@@ -340,6 +358,28 @@ RARE: Final[tuple[Event, ...]] = (
 )
 ALL: Final[Sequence[Event]] = (*COMMON * 5, *RARE)
 """Every event, as often as it is to be picked."""
+_OF_SERVERS_APART: Final = {
+    keeping_changes,
+    node_rejects_servers,
+    pause_is_long,
+    pod_overrides_change,
+    policy_changes,
+    policy_trips,
+    quota_is_switched,
+    replicas_change,
+    resume_is_asked,
+    server_changes,
+    workers_change,
+}
+"""What cannot happen to a training."""
+OF_TRAININGS: Final[Sequence[Event]] = (
+    *COMMON * 5,
+    *(event for event in RARE if event not in _OF_SERVERS_APART),
+    nodes_change,
+    checkpoints_change,
+    server_crashes,
+)
+"""Every event of a DrafterTrain, as often as it is to be picked."""
 
 _GIVEN: Final = [{"name": "one", "url": "http://10.0.0.5:8000", "engine": "VLLM"}]
 RUNS: Final[tuple[dict[str, Any], ...]] = (
@@ -356,6 +396,14 @@ RUNS: Final[tuple[dict[str, Any], ...]] = (
     },
 )
 """Specs that a run begins with."""
+TRAININGS: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    {"nodes": 3, "backoffLimit": 1},
+    {"nodes": 1, "evaluation": None},
+    {"suspend": True, "backoffLimit": 0},
+    {"activeDeadline": "20m", "pendingDeadline": "5m", "ttlAfterFinished": "10m"},
+)
+"""Specs that a training begins with."""
 
 
 def happen(world: World, event: Event, pick: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tests.unit.operator.world.events import ALL, RUNS, Event, happen
 from tests.unit.operator.world.invariants import Transition
+from tests.unit.operator.world.subjects import SYNTH, Subject
 from tests.unit.operator.world.world import World
 
 Happening = tuple[Event, int]
@@ -16,13 +17,15 @@ STEPS_TO_THE_END: Final = 400
 """Enough for the slowest way to the end on which nothing goes wrong any more."""
 
 
-def play(spec: dict[str, Any], head_start: int, history: Sequence[Happening]) -> tuple[Transition, ...]:
+def play(
+    spec: dict[str, Any], head_start: int, history: Sequence[Happening], subject: Subject = SYNTH
+) -> tuple[Transition, ...]:
     """Let it all happen, and then let the run come to its end; the phases it went through.
 
     Raises:
         AssertionError: something did not hold, or the run does not end.
     """
-    world = World(**spec)
+    world = World(subject=subject, **spec)
     for _ in range(head_start):
         world.go_on()
     for event, pick in history:

@@ -12,20 +12,20 @@ from unittest.mock import patch
 
 from draftmill_api import names as api_names
 from draftmill_api.base import seconds
-from draftmill_api.v1alpha1.runstatus import ClockHand, RunClock
+from draftmill_api.v1alpha1.runstatus import AnyStatus, ClockHand, RunClock
 from draftmill_api.v1alpha1.status import Phase
-from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator import reconcile
 from draftmill_operator.decide.clock import elapsed
 from draftmill_operator.decide.ended import ended, terminal_condition
 from draftmill_operator.decide.rules import decide, deciding
 from draftmill_operator.decide.types import Decision, Rule, Situation, Wanted
-from draftmill_operator.observe.pods import parse_time
+from draftmill_operator.observe.pods import parse_time, rank_of
 from draftmill_operator.observe.store import Kind, Object, Store, controller_uid, run_uid
 from draftmill_operator.run import Role
 from tests.unit.operator.world.api import ApiServer
 from tests.unit.operator.world.controllers import has_ended, role
-from tests.unit.operator.world.kubelet import ROWS, share_of
+from tests.unit.operator.world.kubelet import share_of
+from tests.unit.operator.world.subjects import Subject
 
 CHILDREN = (Kind.JOB, Kind.DEPLOYMENT, Kind.SERVICE, Kind.CONFIG_MAP)
 CLOCK_STANDS = {Phase.SUSPENDING, Phase.SUSPENDED, Phase.PAUSED, Phase.SUCCEEDED, Phase.FAILED}
@@ -42,8 +42,9 @@ class Transition(NamedTuple):
 class Invariants:
     """Watches the server and the operator; an AssertionError says what was broken."""
 
-    def __init__(self, server: ApiServer, now: Callable[[], datetime]) -> None:
+    def __init__(self, server: ApiServer, now: Callable[[], datetime], subject: Subject) -> None:
         self._server = server
+        self._subject = subject
         self._now = now
         self._store = Store()
         self._cached: Object | None = None
@@ -55,7 +56,7 @@ class Invariants:
         self.transitions: list[Transition] = []
         """Every change of the phase that was recorded."""
         self._rule: Rule = ended
-        self._last = SynthRunStatus()
+        self._last = subject.status()
         self._active = 0.0
 
     def new_process(self, store: Store) -> None:
@@ -65,7 +66,7 @@ class Invariants:
     @contextmanager
     def during_pass(self) -> Iterator[None]:
         """What is created now is the operator's doing."""
-        self._cached = next(iter(self._store.all(Kind.SYNTH_RUN)), None)
+        self._cached = next(iter(self._store.all(self._subject.kind)), None)
         try:
             with patch.object(reconcile, "decide", self._decide):
                 yield
@@ -87,7 +88,7 @@ class Invariants:
         self._look_at_statuses()
         if controller_uid(child) != self._uid:
             return  # its run has just been deleted, which the operator has not heard
-        status, cached = self._status(), next(iter(self._store.all(Kind.SYNTH_RUN)), None)
+        status, cached = self._status(), next(iter(self._store.all(self._subject.kind)), None)
         name = f"{child['kind']} {child['metadata']['name']}"
         assert terminal_condition(status) is None, f"{name} is created after the end"
         assert cached is None or not cached["spec"].get("suspend"), f"{name} is created while suspended"
@@ -112,15 +113,17 @@ class Invariants:
         if status.phase is Phase.SUSPENDED and run is not None and _is_acted_on(run):
             assert delay is None, f"a suspended run is looked at again after {delay} s"
         end = status.completion_time
-        if end is not None and run is not None and self._store.all(Kind.SYNTH_RUN):
+        if end is not None and run is not None and self._store.all(self._subject.kind):
             self._servers_are_gone(run, status)
 
     def writers(self) -> None:
         """No two pods may write the same rows, and all alive were started for the same number of workers."""
         pods = [pod for pod in self._living_pods() if role(pod) == Role.WORKER]
-        shares = [share_of(pod) for pod in pods]
+        shares = [(share_of(pod), rank_of(pod)) for pod in pods]
         names = [pod["metadata"]["name"] for pod in pods]
         assert len(set(shares)) == len(shares), f"several pods may write the same rows: {names} {shares}"
+        makers = {(share_of(pod), controller_uid(pod)) for pod in pods}
+        assert len(makers) == len({share for share, _ in shares}), f"two attempts are alive: {names}"
         jobs = self._jobs(pods)
         hashes = {job["metadata"]["annotations"][api_names.ANNOTATION_WORKERS_HASH] for job in jobs}
         assert len(hashes) < 2, f"pods of different sets of workers are alive: {names} {shares}"
@@ -137,12 +140,12 @@ class Invariants:
         return [event.raw for event in events if event.raw["metadata"]["uid"] in owners]
 
     def _look_at_statuses(self) -> None:
-        events = self._server.events[Kind.SYNTH_RUN]
+        events = self._server.events[self._subject.kind]
         for event in events[self._statuses :]:
             if event.raw["metadata"]["uid"] != self._uid:
                 self._begin_anew(event.raw["metadata"]["uid"])
             raw = event.raw.get("status") or {}
-            status = SynthRunStatus.model_validate(raw)
+            status = self._subject.status.model_validate(raw)
             assert not raw or status.to_json() == raw, f"{raw} is read as {status}"
             if status != self._last:
                 self._look_at(status, event.raw)
@@ -150,10 +153,10 @@ class Invariants:
 
     def _begin_anew(self, uid: str) -> None:
         """A run of the same name was created."""
-        self._uid, self._last, self._active = uid, SynthRunStatus(), 0.0
+        self._uid, self._last, self._active = uid, self._subject.status(), 0.0
         self._attempts.clear()
 
-    def _look_at(self, status: SynthRunStatus, run: Object) -> None:
+    def _look_at(self, status: AnyStatus, run: Object) -> None:
         last, self._last = self._last, status
         if status.phase is not last.phase:
             assert status.phase is not None
@@ -172,8 +175,9 @@ class Invariants:
         for record in status.attempts:
             assert record.without_progress <= limit + 1, record
         if status.progress is not None:
-            assert status.progress.total == ROWS, f"progress of a part only: {status.progress}"
-            fallen = last.progress is not None and status.progress.done < last.progress.done
+            assert status.progress.total == self._subject.total, f"progress of a part only: {status.progress}"
+            kept = self._subject.kept
+            fallen = last.progress is not None and kept(status.progress) < kept(last.progress)
             assert not fallen, f"{last.progress} -> {status.progress}"
         if status.phase is Phase.SUSPENDED:
             left = [pod["metadata"]["name"] for pod in self._living_pods()]
@@ -186,7 +190,7 @@ class Invariants:
         assert phase not in CLOCK_STANDS or clock.running is None, f"a clock runs while {phase}"
         self._active = max(active, self._active)
 
-    def _servers_are_gone(self, run: Object, status: SynthRunStatus) -> None:
+    def _servers_are_gone(self, run: Object, status: AnyStatus) -> None:
         server: dict[str, Any] = run["spec"].get("server") or {}
         good = status.phase is Phase.SUCCEEDED
         kept = server.get("keepAfterSuccess" if good else "keepAfterFailure", "0s")
@@ -204,10 +208,10 @@ class Invariants:
             assert there == [], f"servers outlive the run's end by {age} s"
 
     def _run(self) -> Object | None:
-        return next(iter(self._server.all(Kind.SYNTH_RUN)), None)
+        return next(iter(self._server.all(self._subject.kind)), None)
 
-    def _status(self) -> SynthRunStatus:
-        return SynthRunStatus.model_validate((self._run() or {}).get("status") or {})
+    def _status(self) -> AnyStatus:
+        return self._subject.status.model_validate((self._run() or {}).get("status") or {})
 
 
 def _is_acted_on(run: Object) -> bool:

@@ -8,18 +8,19 @@ from typing import Any, TypeVar
 
 from draftmill_operator.kube.writes import Kube
 from draftmill_operator.observe.ownership import run_of_worker
+from draftmill_operator.observe.pods import rank_of
 from draftmill_operator.observe.store import CHILD_KINDS, RUN_KINDS, Kind, Object, Store
 from draftmill_operator.progress import ProgressPoller
 from draftmill_operator.queue import FIRST_DELAY, LONGEST_DELAY, RetryLater
 from draftmill_operator.reconcile import Clock, Reconciler
-from draftmill_operator.run import SYNTHRUN, Role, RunKey
+from draftmill_operator.run import EVALUATIONS, Role, RunKey
 from draftmill_operator.settings import OperatorSettings
 from draftmill_operator.watch import Intake
-from tests.unit.operator.world.api import NAMESPACE, ApiClient, ApiServer, Killed
+from tests.unit.operator.world.api import ApiClient, ApiServer, Killed
 from tests.unit.operator.world.controllers import role
 from tests.unit.operator.world.kubelet import Kubelet, is_running
+from tests.unit.operator.world.subjects import Subject
 
-KEY = RunKey(SYNTHRUN, NAMESPACE, "k25-10k")
 T = TypeVar("T")
 
 
@@ -33,10 +34,13 @@ class Process:
         kubelet: Kubelet,
         settings: OperatorSettings,
         now: Callable[[], datetime],
+        *,
+        subject: Subject,
     ) -> None:
         self._server = server
         self._kubelet = kubelet
         self._now = now
+        self._subject = subject
         self._failures = 0
         self.store = Store()
         self.called = True
@@ -79,22 +83,23 @@ class Process:
                     self._intake.take(kind, "DELETED", raw)
 
     def poll(self) -> None:
-        """Every worker pod that the cache knows is asked for its progress."""
+        """Every pod of a worker or an evaluation that the cache knows is asked for its progress."""
+        asked = {Role.WORKER, *EVALUATIONS}
         known = [
             raw
             for raw in self.store.all(Kind.POD)
-            if role(raw) == Role.WORKER and run_of_worker(self.store, raw) is not None
+            if role(raw) in asked and rank_of(raw) == 0 and run_of_worker(self.store, raw) is not None
         ]
-        runs = {raw["metadata"]["uid"] for raw in self.store.all(Kind.SYNTH_RUN)}
+        runs = {raw["metadata"]["uid"] for raw in self.store.all(self._subject.kind)}
         self._poller.answers.keep_only({raw["metadata"]["uid"] for raw in known}, runs)
         for raw in known:
             pod = self._server.objects[Kind.POD].get(raw["metadata"]["name"])
             answer = self._kubelet.answer(pod) if pod is not None and is_running(raw) else None
-            run = self.store.run(KEY)
+            run = self.store.run(self._subject.key)
             if answer is not None and run is not None:
-                uid = run["metadata"]["uid"]
-                if self._poller.answers.take(uid, raw["metadata"]["uid"], answer):
-                    self._call(KEY)
+                uid, is_worker = run["metadata"]["uid"], role(raw) == Role.WORKER
+                if self._poller.answers.take(uid, raw["metadata"]["uid"], answer, of_worker=is_worker):
+                    self._call(self._subject.key)
 
     @property
     def has_failed(self) -> bool:
@@ -114,7 +119,7 @@ class Process:
         """
         self.called, self.due = False, None
         try:
-            delay = done(self._reconciler.reconcile(KEY))
+            delay = done(self._reconciler.reconcile(self._subject.key))
         except RetryLater:
             self._failures += 1
             delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(self._failures - 1, 10))
@@ -123,7 +128,7 @@ class Process:
         return delay
 
     def _call(self, key: RunKey) -> None:
-        assert key == KEY
+        assert key == self._subject.key
         self.called = True
 
 
@@ -137,4 +142,4 @@ def done(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for something")
 
 
-__all__ = ["KEY", "Killed", "Object", "Process", "done"]
+__all__ = ["Killed", "Object", "Process", "done"]

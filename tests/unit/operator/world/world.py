@@ -7,12 +7,12 @@ from typing import Any
 
 from draftmill_operator.observe.store import Kind, Object
 from draftmill_operator.settings import OperatorSettings
-from tests.support.synthruns import smallest_synth_run
 from tests.unit.operator.world.api import ApiClient, ApiServer, Killed
 from tests.unit.operator.world.controllers import Controllers
 from tests.unit.operator.world.invariants import Invariants
 from tests.unit.operator.world.kubelet import Kubelet
-from tests.unit.operator.world.process import KEY, Process
+from tests.unit.operator.world.process import Process
+from tests.unit.operator.world.subjects import SYNTH, Subject
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 SETTLED_AFTER = 30
@@ -22,18 +22,19 @@ SETTLED_AFTER = 30
 class World:
     """Everything around one run; whatever happens in it is checked at once."""
 
-    def __init__(self, *prefixes: str, **spec: Any) -> None:
+    def __init__(self, *prefixes: str, subject: Subject = SYNTH, **spec: Any) -> None:
         """Create the run, with these parts of the spec in place of the smallest one's; None removes one."""
         self.time = START
         self.server = ApiServer(self.now)
         self.controllers = Controllers(self.server)
         self.kubelet = Kubelet(self.server)
         self.prefixes = list(prefixes)
-        manifest = smallest_synth_run(KEY.name)
+        self.subject = subject
+        manifest = subject.smallest(subject.key.name)
         parts = manifest["spec"] | spec
         manifest["spec"] = {name: part for name, part in parts.items() if part is not None}
-        self.server.create(Kind.SYNTH_RUN, manifest)
-        self.checks = Invariants(self.server, self.now)
+        self.server.create(self.subject.kind, manifest)
+        self.checks = Invariants(self.server, self.now, subject)
         self.client = ApiClient(self.server, self.checks.created)
         self.start_operator()
 
@@ -53,7 +54,9 @@ class World:
         settings = OperatorSettings(
             job_image="jobs:1", trainer_image="jobs-train:1", host_path_prefixes=self.prefixes
         )
-        self.process = Process(self.server, self.client, self.kubelet, settings, self.now)
+        self.process = Process(
+            self.server, self.client, self.kubelet, settings, self.now, subject=self.subject
+        )
         self.checks.new_process(self.process.store)
 
     def operate(self) -> None:
@@ -107,7 +110,7 @@ class World:
     @property
     def run(self) -> Object | None:
         """The run as the server has it."""
-        return self.server.objects[Kind.SYNTH_RUN].get(KEY.name)
+        return self.server.objects[self.subject.kind].get(self.subject.key.name)
 
     @property
     def status(self) -> Object:
@@ -128,16 +131,16 @@ class World:
         """Someone deletes the run and creates it again; its files stay."""
         old = self.run
         if old is not None:
-            self.server.remove(Kind.SYNTH_RUN, KEY.name)
+            self.server.remove(self.subject.kind, self.subject.key.name)
             fresh = {key: old[key] for key in ("apiVersion", "kind", "spec")}
-            self.server.create(Kind.SYNTH_RUN, fresh | {"metadata": {"name": KEY.name}})
+            self.server.create(self.subject.kind, fresh | {"metadata": {"name": self.subject.key.name}})
 
     def edit(self, **parts: Any) -> None:
         """Someone changes the spec; None removes a part."""
         if self.run is not None:
             spec = self.run["spec"] | parts
             kept = {name: part for name, part in spec.items() if part is not None}
-            self.server.change(Kind.SYNTH_RUN, KEY.name, spec=kept)
+            self.server.change(self.subject.kind, self.subject.key.name, spec=kept)
 
     def edit_generation(self, **parts: Any) -> None:
         """Someone changes a part of spec.generation."""
@@ -169,7 +172,8 @@ class World:
         self.controllers.refusal = ""
         self.start_operator()
         self.edit(suspend=None, activeDeadline=None, pendingDeadline=None, resumeToken="go-on")
-        self.edit_generation(errorPolicy={"pausePercent": 100})
+        if self.subject is SYNTH:
+            self.edit_generation(errorPolicy={"pausePercent": 100})
         for _ in range(2):
             self.controllers.step()
             self.settle()
@@ -191,4 +195,6 @@ class World:
         """Another one whenever anything but the time has changed."""
         events = sum(map(len, self.server.events.values()))
         states = [container.state for container in self.kubelet.containers.values()]
-        return events, len(self.kubelet.rows), states
+        training = self.kubelet.training
+        done = len(self.kubelet.rows), training.step, training.saved, len(training.evaluated)
+        return events, done, states
