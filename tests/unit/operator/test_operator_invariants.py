@@ -30,7 +30,7 @@ def test_a_run_keeps_what_was_promised_and_comes_to_its_end(
 trainings = st.lists(st.tuples(st.sampled_from(OF_TRAININGS), st.integers(0, 255)), min_size=20, max_size=80)
 
 
-@given(st.sampled_from(TRAININGS), st.integers(0, LONGEST_HEAD_START), trainings)
+@given(st.sampled_from(TRAININGS), st.integers(0, 2 * LONGEST_HEAD_START), trainings)
 @settings(max_examples=30, derandomize=True)
 def test_so_does_a_training_that_is_evaluated(
     spec: dict[str, Any], head_start: int, history: list[Happening]

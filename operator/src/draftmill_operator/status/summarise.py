@@ -137,7 +137,10 @@ def _progress(situation: Situation, decision: Decision) -> AnyProgress | None:
     if len(known) < len(parts):
         return tally.at_rest(recorded) if recorded is not None else None
     together = tally.together(known)
-    if recorded is not None and tally.done(together) < tally.done(recorded) and not _all_heard(situation):
+    fallen = recorded is not None and any(
+        count(together) < count(recorded) for count in (tally.done, tally.accounted)
+    )
+    if recorded is not None and fallen and not _all_heard(situation):
         return tally.at_rest(recorded)
     return together if decision.phase is Phase.RUNNING else tally.at_rest(together)
 

@@ -270,11 +270,19 @@ def checkpoints_change(world: World, pick: int) -> None:
     world.edit(checkpoint={"keep": pick % 2 + 1})
 
 
+def evaluation_begins(world: World, pick: int) -> None:
+    """All goes well until a server is asked, unless the run stands still."""
+    for _ in range(pick % 60):
+        if _evaluating(world):
+            return
+        world.go_on()
+
+
 def server_crashes(world: World, pick: int) -> None:
     """The server beside an evaluation ends again and again before it answers."""
-    pods = [pod for pod in world.server.all(Kind.POD) if role(pod) in EVALUATIONS and is_running(pod)]
-    for pod in pods:
-        world.kubelet.crash_server(pod, times=pick % 10)
+    for pod in _evaluating(world):
+        world.kubelet.crash_server(pod, times=pick % 20)
+        world.settle()
 
 
 def deadlines_change(world: World, pick: int) -> None:
@@ -377,6 +385,9 @@ OF_TRAININGS: Final[Sequence[Event]] = (
     *(event for event in RARE if event not in _OF_SERVERS_APART),
     nodes_change,
     checkpoints_change,
+    evaluation_begins,
+    evaluation_begins,
+    server_crashes,
     server_crashes,
 )
 """Every event of a DrafterTrain, as often as it is to be picked."""
@@ -426,6 +437,10 @@ def _with_pod(world: World, pick: int, act: Callable[[Object], None]) -> None:
     pods = world.server.all(Kind.POD)
     if pods:
         act(pods[pick % len(pods)])
+
+
+def _evaluating(world: World) -> list[Object]:
+    return [pod for pod in world.server.all(Kind.POD) if role(pod) in EVALUATIONS and is_running(pod)]
 
 
 def _delete(world: World, kind: Kind, pick: int) -> None:

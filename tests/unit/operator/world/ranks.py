@@ -46,7 +46,7 @@ class Training:
             case Role.FINISH:
                 assert self.saved == STEPS, f"finish runs after step {self.saved}"
                 config = TrainJobConfig.model_validate_json(kubelet.config_text(pod))
-                assert config.evaluation is None or self.evaluated[-1:] == ["drafting"]
+                assert config.evaluation is None or {"plain", "drafting"} <= set(self.evaluated)
                 evaluation = train_evaluation() if config.evaluation is not None else None
                 kubelet.end(pod, 0, train_finish_message(STEPS, evaluation))
             case Role.EVALUATE_PLAIN | Role.EVALUATE_DRAFT:
@@ -81,7 +81,7 @@ class Training:
             kubelet.end(pod, 0, trainer_message(STEPS, STEPS))
         elif rank_of(pod) == 0 and self._all_run(ranks, kubelet):
             self.step += 1
-            self.saved = self.step - self.step % _SAVED_EVERY
+            self.saved = max(self.saved, self.step - self.step % _SAVED_EVERY)
 
     def _all_run(self, ranks: list[Object], kubelet: Kubelet) -> bool:
         running = [each["metadata"]["uid"] for each in ranks if not has_ended(each)]
