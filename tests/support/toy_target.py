@@ -223,4 +223,4 @@ def make(folder: Path, steps: int) -> float:
 
 
 if __name__ == "__main__":
-    print("accuracy", make(FOLDER, int(sys.argv[1]) if len(sys.argv) > 1 else 4000))
+    print("accuracy", make(FOLDER, int(sys.argv[1]) if len(sys.argv) > 1 else 1200))
