@@ -58,6 +58,8 @@ def line(run: AnyRun) -> str:
         parts.append(f"servers {status.servers.summary}")
     if status.reason:
         parts.append(f"{status.reason}: {status.message}" if status.message else status.reason)
+    elif status.message:
+        parts.append(status.message)
     return ", ".join(parts)
 
 

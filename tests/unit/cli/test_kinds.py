@@ -87,6 +87,12 @@ def test_a_training_in_one_line() -> None:
     )
 
 
+def test_a_drafter_that_is_evaluated_says_which_server_is_asked() -> None:
+    told = "the plain server (1 of 2) loads the target"
+    manifest = smallest_drafter_train("k25") | {"status": {"phase": "Finishing", "message": told}}
+    assert line(parse_run(manifest)) == f"Finishing, {told}"
+
+
 def test_a_drafter_is_reported_with_its_folders_and_what_its_figure_is_called() -> None:
     drafter = {
         "volume": {"persistentVolumeClaim": {"claimName": "data"}},
