@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -190,6 +191,11 @@ def evaluated(bed: Bed, name: str, **spec: Any) -> Player:
     return run
 
 
+def says(words: str) -> Callable[[dict[str, Any]], bool]:
+    """Whether a status has these words in its message."""
+    return lambda status: words in status.get("message", "")
+
+
 def test_an_evaluation_goes_from_server_to_server_to_the_status(bed: Bed) -> None:
     run = evaluated(bed, "measured-dt")
     made = run.kube.run("measured-dt")
@@ -200,8 +206,7 @@ def test_an_evaluation_goes_from_server_to_server_to_the_status(bed: Bed) -> Non
         (server,) = pod.spec.init_containers
         assert server.restart_policy == "Always"
         assert ("--speculative-config" in server.command) is (role == "evaluate-draft")
-        told = f"({number} of 2) is about to start"
-        run.kube.wait("measured-dt", lambda s, told=told: told in s.get("message", ""), within=30)
+        run.kube.wait("measured-dt", says(f"({number} of 2) is about to start"), within=30)
         assert condition(run, "Evaluated") == ("False", "Evaluating")
         run.end_pod(pod, message=TerminationMessage())
     run.end("finish", message=train_finish_message(2450, train_evaluation()))
