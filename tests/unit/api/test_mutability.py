@@ -126,7 +126,6 @@ def test_where_a_drafter_is_trained_may_change_while_it_is() -> None:
         "extraResources",
         "resourceClaims",
         "checkpoint",
-        "export",
         "restart",
     }
 

@@ -171,8 +171,9 @@ class World:
         self.prefixes = ["/"]
         self.controllers.refusal = ""
         self.start_operator()
-        self.edit(suspend=None, activeDeadline=None, pendingDeadline=None, resumeToken="go-on")
+        self.edit(suspend=None, activeDeadline=None, pendingDeadline=None)
         if self.subject is SYNTH:
+            self.edit(resumeToken="go-on")
             self.edit_generation(errorPolicy={"pausePercent": 100})
         for _ in range(2):
             self.controllers.step()
