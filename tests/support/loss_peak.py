@@ -6,7 +6,6 @@ can be, so that nothing but what is as wide as a vocabulary counts.
 
 from __future__ import annotations
 
-import resource
 from typing import Final
 
 import numpy as np
@@ -16,15 +15,12 @@ from draftmill_jobs.train.losses import divergence
 from draftmill_jobs.train.target import TargetTensors
 from draftmill_jobs.train.teacher import Teacher
 from draftmill_jobs.train.vocabulary import DraftVocabulary
+from tests.support.memory import peak_memory
 
 VOCABULARY: Final = 163_840
 DRAFT_VOCABULARY: Final = 32_000
 TOKENS: Final = 4_096
 _WIDTH: Final = 4
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def main() -> None:
@@ -36,11 +32,11 @@ def main() -> None:
     last = torch.randn(TOKENS, _WIDTH)
     hidden = torch.randn(TOKENS, _WIDTH, requires_grad=True)
     drafter = torch.randn(DRAFT_VOCABULARY, _WIDTH, requires_grad=True)
-    before = _peak()
+    before = peak_memory()
     wanted = teacher.log_probabilities(last)
     divergence(hidden, drafter, wanted, 1 / TOKENS).weighted.backward()
     teacher.choices(last)
-    print(_peak() - before)
+    print(peak_memory() - before)
 
 
 if __name__ == "__main__":
