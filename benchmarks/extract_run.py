@@ -12,18 +12,14 @@ are given back when memory is short.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import random
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,7 +28,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "dev")]
 
 import aiohttp  # noqa: E402
 import numpy as np  # noqa: E402
-from benchmarks.results import Result, show  # noqa: E402
+from benchmarks.results import Bench, Result, arguments, measure  # noqa: E402
 from safetensors.numpy import save_file  # noqa: E402
 
 from draftmill_dev import model  # noqa: E402
@@ -145,7 +141,7 @@ def _large_headed_model(folder: Path) -> Path:
     return folder
 
 
-BENCHES: tuple[Callable[[Path, float], Result], ...] = (run, extractor)
+BENCHES: tuple[Bench, ...] = (run, extractor)
 
 
 async def _prefill(server: HiddenStatesServer, rows: Sequence[list[int]]) -> None:
@@ -200,20 +196,7 @@ def _empty(folder: Path) -> None:
 
 def main() -> int:
     """Measures and prints a table; 1 when a figure is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the work to do")
-    parser.add_argument("--only", choices=[bench.__name__ for bench in BENCHES], help="one line of the table")
-    parser.add_argument("--json", type=Path, help="write the figures here too")
-    chosen = parser.parse_args()
-    results: list[Result] = []
-    for bench in BENCHES:
-        if chosen.only in (None, bench.__name__):
-            with tempfile.TemporaryDirectory() as temporary:
-                results.append(bench(Path(temporary), chosen.scale))
-            show(results[-1], header=len(results) == 1)
-    if chosen.json:
-        chosen.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
-    return 0 if all(result.met for result in results) else 1
+    return measure(BENCHES, arguments(__doc__, BENCHES).parse_args())
 
 
 if __name__ == "__main__":

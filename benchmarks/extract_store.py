@@ -9,7 +9,6 @@ and the median of the pairs counts, for a disk is rarely as fast twice.
 from __future__ import annotations
 
 import argparse
-import json
 import mmap
 import os
 import shutil
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,7 @@ import numpy as np
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY)]
 
-from benchmarks.results import Result, show  # noqa: E402
+from benchmarks.results import Bench, Result, arguments, measure  # noqa: E402
 
 from draftmill_api.store import RowFacts, StoreBinding  # noqa: E402
 from draftmill_api.v1alpha1.extractrun import StateDtype  # noqa: E402
@@ -126,7 +125,7 @@ def memory(folder: Path, scale: float) -> Result:
     )
 
 
-BENCHES: tuple[Callable[[Path, float], Result], ...] = (packer, reader, memory)
+BENCHES: tuple[Bench, ...] = (packer, reader, memory)
 
 
 def fill(folder: Path, count: int) -> None:
@@ -227,28 +226,17 @@ def _nothing() -> None:
 
 def main() -> int:
     """Measures and prints a table; 1 when a figure is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the work to do")
-    parser.add_argument("--only", choices=[bench.__name__ for bench in BENCHES], help="one line of the table")
+    parser = arguments(__doc__, BENCHES)
     parser.add_argument(
         "--folder", type=Path, help="on the disk to measure; the default's for temporary files"
     )
-    parser.add_argument("--json", type=Path, help="write the figures here too")
     parser.add_argument("--fill", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.fill:
         fill(chosen.fill, chosen.rows)
         return 0
-    results = []
-    with tempfile.TemporaryDirectory(dir=chosen.folder) as temporary:
-        for bench in BENCHES:
-            if chosen.only in (None, bench.__name__):
-                results.append(bench(Path(temporary), chosen.scale))
-                show(results[-1], header=len(results) == 1)
-    if chosen.json:
-        chosen.json.write_text(json.dumps([asdict(result) for result in results], indent=2))
-    return 0 if all(result.met for result in results) else 1
+    return measure(BENCHES, chosen, chosen.folder)
 
 
 if __name__ == "__main__":
