@@ -193,7 +193,7 @@ LISTED = (
         smallest_drafter_train,
         {"epoch": 2, "step": 428, "loss": "2.31", "acceptanceLength": "1.9", "tokensPerSecond": 900},
         ("NAME", "PHASE", "EPOCH", "STEP", "LOSS", "ACC-LEN", "TOK/S", "ETA", "AGE"),
-        ("STEPS", "AGREEMENT", "BEST", "FROM", "REASON"),
+        ("STEPS", "AGREEMENT", "BEST", "MEASURED", "SPEEDUP", "FROM", "REASON"),
         {"2", "428", "2.31", "1.9", "900"},
     ),
 )
