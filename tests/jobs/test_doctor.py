@@ -24,7 +24,7 @@ ROWS = 48
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> ToyDrafter:
-    return train_toy_drafter(tmp_path_factory.mktemp("drafter"))
+    return train_toy_drafter(tmp_path_factory.mktemp("drafter"), epochs=5)
 
 
 @pytest.fixture

@@ -45,11 +45,11 @@ def toy_config(output: Path, **training: Any) -> TrainConfig:
     )
 
 
-def train_toy_drafter(output: Path) -> ToyDrafter:
-    """Trains it."""
+def train_toy_drafter(output: Path, **training: Any) -> ToyDrafter:
+    """Trains it, as `toy_config` says but for what is given."""
     with joined(0) as world:
         train(
-            toy_config(output),
+            toy_config(output, **training),
             toy_rows(_ROWS),
             SHAPE,
             world,
