@@ -8,13 +8,12 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftmill_api.store import LayerConvention, StoreBinding, StoreLine
+from draftmill_api.store import StoreLine
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.shared.lock import FolderInUseError
 from draftmill_jobs.shared.settings import Share
@@ -49,10 +48,6 @@ def _assert_whole(folder: Path, rows: list[StoreRow]) -> None:
     with Store.open(folder, check=Check.HASHES) as store:
         assert sorted(each.line.id for each in store) == sorted(each.facts.id for each in rows)
     assert [path.name for path in folder.iterdir() if path.suffix in {".partial", ".journal"}] == []
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"}
 
 
 def _interrupted(folder: Path, durable: int, loose: int) -> None:
@@ -284,48 +279,6 @@ def test_a_row_counts_as_durable_only_when_it_is(tmp_path: Path) -> None:
         assert durable == [each.facts.id for each in ROWS[:2]]
         (journal,) = tmp_path.glob("*.journal")
         assert len(journal.read_bytes().splitlines()) == 2
-
-
-ANOTHER: dict[str, tuple[Any, str]] = {
-    "model_fingerprint": ("e" * 64, f"another modelFingerprint: {'f' * 64} there, {'e' * 64} now"),
-    "layer_ids": ([1, 3, 5, 8], "another layerIds: [2, 3, 5, 8] there, [1, 3, 5, 8] now"),
-    "hidden_size": (64, "another hiddenSize: 32 there, 64 now"),
-    "dtype": ("Float8", "another dtype: BFloat16 there, Float8 now"),
-    "max_row_tokens": (100, "another maxRowTokens: None there, 100 now"),
-    "on_long_row": ("Skip", "another onLongRow: Cut there, Skip now"),
-}
-"""Another value of each part of a binding, and how it is refused."""
-
-
-@pytest.mark.parametrize("part", ANOTHER)
-def test_a_store_that_is_bound_to_something_else_is_refused_with_both_values(
-    tmp_path: Path, part: str
-) -> None:
-    value, sentence = ANOTHER[part]
-    written(tmp_path, ROWS[:1])
-    before = _content(tmp_path)
-
-    with pytest.raises(JobRefusedError) as refused:
-        writer(tmp_path, binding=binding(**{part: value}))
-
-    assert refused.value.reason == "StoreDiffers"
-    assert sentence in refused.value.message
-    assert _content(tmp_path) == before
-
-
-def test_every_part_of_a_binding_that_can_be_another_is_looked_at() -> None:
-    assert {*ANOTHER, "layer_convention"} == set(StoreBinding.model_fields)
-    assert len(LayerConvention) == 1
-
-
-def test_a_row_of_the_same_name_for_other_tokens_is_refused(tmp_path: Path) -> None:
-    written(tmp_path, ROWS[:1])
-
-    with (
-        writer(tmp_path) as store,
-        pytest.raises(JobRefusedError, match=f"row B1/{ROWS[0].facts.id} for other"),
-    ):
-        store.holds(ROWS[0].facts.key, ROWS[0].token_ids + 1)
 
 
 def test_two_writers_of_one_part_are_refused(tmp_path: Path) -> None:
