@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from draftmill_dev import cache, cluster, volumes
 from draftmill_dev.__main__ import main
 from draftmill_dev.demo import run
+from tests.support.demo_cluster import no_cluster_yet
 from tests.support.records_on_disk import assert_complete
 
 pytestmark = [pytest.mark.life, pytest.mark.timeout(1200)]
@@ -21,12 +21,8 @@ ROWS = 8  # in each of the two datasets
 @pytest.fixture
 def output() -> Iterator[Path]:
     """The demo's output folder, on a cluster that is not there yet."""
-    with cache.lock(f"cluster-{NAME}"):
-        cluster.down(NAME, purge=True)
-        try:
-            yield cluster.STATES / NAME / "volumes" / volumes.DATA / run.OUTPUT
-        finally:
-            cluster.down(NAME, purge=True)
+    with no_cluster_yet(NAME) as data:
+        yield data / run.OUTPUT
 
 
 def test_two_demos_in_a_row_each_end_with_a_finished_dataset(

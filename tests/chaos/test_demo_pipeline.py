@@ -11,10 +11,10 @@ import pytest
 
 from draftmill_api.drafter import DrafterManifest
 from draftmill_api.v1alpha1.trainstatus import Yardstick
-from draftmill_dev import cache, cluster, volumes
 from draftmill_dev.__main__ import main
 from draftmill_dev.demo import pipeline
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE
+from tests.support.demo_cluster import no_cluster_yet
 
 pytestmark = [pytest.mark.life, pytest.mark.timeout(2400)]
 
@@ -26,12 +26,8 @@ LEAST_CYCLES = 1000
 @pytest.fixture
 def drafter() -> Iterator[Path]:
     """The demo's last output, on a cluster that is not there yet."""
-    with cache.lock(f"cluster-{NAME}"):
-        cluster.down(NAME, purge=True)
-        try:
-            yield cluster.STATES / NAME / "volumes" / volumes.DATA / pipeline.DRAFTER
-        finally:
-            cluster.down(NAME, purge=True)
+    with no_cluster_yet(NAME) as data:
+        yield data / pipeline.DRAFTER
 
 
 def test_three_runs_end_with_a_drafter_whose_tokens_a_real_server_accepts(
