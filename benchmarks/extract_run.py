@@ -36,7 +36,7 @@ from tests.support.extract_job import ExtractJob, make_record  # noqa: E402
 from tests.support.headed_model import make_headed_model  # noqa: E402
 from tests.support.hidden_states_server import HiddenStatesServer, by_server, serving  # noqa: E402
 from tests.support.memory import anonymous_memory  # noqa: E402
-from tests.support.states_program import free_port  # noqa: E402
+from tests.support.ports import free_port  # noqa: E402
 
 PAIRS = 3
 ROWS, PROMPT, SHORTEST, LONGEST = 500, 10, 30, 150  # lengths in tokens

@@ -19,7 +19,8 @@ from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointSt
 from draftmill_jobs.generate.life import Life
 from tests.support.engine_server import EngineServer, Fail, Hold, Reply, Stall
 from tests.support.job import Job, prompts, unique, until
-from tests.support.job_pages import free_port, progress_when
+from tests.support.job_pages import progress_when
+from tests.support.ports import free_port
 
 CONCURRENCY = 4
 

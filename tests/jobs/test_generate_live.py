@@ -23,7 +23,8 @@ from draftmill_jobs.shared.config import load
 from draftmill_jobs.shared.settings import Share
 from tests.support.engine_server import EngineServer, Fail, Hold, Reply, Stall
 from tests.support.job import Job, prompts, unique, until
-from tests.support.job_pages import free_port, get, progress_when
+from tests.support.job_pages import get, progress_when
+from tests.support.ports import free_port
 
 
 def identity(row: dict[str, Any]) -> str:

@@ -17,7 +17,8 @@ from draftmill_jobs.generate.guard import WhenPaused
 from tests.support.engine_server import EngineServer, Fail, Reaction, Reply, Request
 from tests.support.forked import ForkedProgram
 from tests.support.job import Job, prompts, unique, until
-from tests.support.job_pages import free_port, progress_when
+from tests.support.job_pages import progress_when
+from tests.support.ports import free_port
 
 POLICY = {"warnPercent": 0, "pausePercent": 20, "window": 10}
 CONCURRENCY = 4

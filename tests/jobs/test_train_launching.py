@@ -15,9 +15,9 @@ from draftmill_jobs.train.checkpoint import Checkpoints
 from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.launching import launch
 from draftmill_jobs.train.places import Machine
+from tests.support.ports import free_port
 from tests.support.train_job import TrainJob
 from tests.support.trainer_processes import children, newest_weights, start
-from tests.support.training import free_port
 from tests.support.waiting import until
 
 TWO = Machine(number=0, machines=1, processes=2, address="127.0.0.1", port=0)

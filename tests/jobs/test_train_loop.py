@@ -17,7 +17,8 @@ from draftmill_jobs.train.folders import DRAFTER
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.tensors import TensorFolder
 from draftmill_jobs.train.vocabulary import DraftVocabulary
-from tests.support.training import SHAPE, Case, Rows, free_port, start, write_target
+from tests.support.ports import free_port
+from tests.support.training import SHAPE, Case, Rows, start, write_target
 
 KILLS = (3, 9, 14, 20, 27)
 

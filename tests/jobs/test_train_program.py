@@ -16,8 +16,9 @@ from draftmill_api.progress import Progress, TerminationMessage
 from draftmill_jobs.main import main
 from draftmill_jobs.train.checkpoint import Checkpoints
 from draftmill_jobs.train.folders import CHECKPOINTS, DRAFTER
+from tests.support.ports import free_port
 from tests.support.train_job import TrainJob
-from tests.support.training import free_port, start_program
+from tests.support.training import start_program
 from tests.support.waiting import until
 
 FILES = ["config.json", "model.safetensors"]

@@ -18,7 +18,7 @@ from draftmill_jobs.store.lines import read_lines
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
 from tests.support.killing_worker import Forked, ForkedWorker, Program, ProgramWorker, Running
-from tests.support.states_program import free_port
+from tests.support.ports import free_port
 from tests.support.states_program import main as serve_states
 from tests.support.states_server import assert_states, ids_of
 from tests.support.waiting import quiet_for, until

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from draftmill_dev import environment, model
+from draftmill_dev import model
 from draftmill_jobs.main import main
 from tests.support.extract_job import ExtractJob, make_record
-from tests.support.waiting import until
+from tests.support.vllm_server import serving_vllm
 
 _TEXTS = ("README.md", "CONTRIBUTING.md", "LICENSE")
-_STARTING = 3600.0  # seconds; half a minute where nothing else runs
 
 States = Mapping[str, NDArray[np.float32]]
 """Of each row `[T, states, hidden]`."""
@@ -50,9 +44,6 @@ def serving(
     """
     staging = place / "staging"
     assert main(["install-connector", "--to", str(place / "connector")]) == 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     speculative = {
         "method": "extract_hidden_states",
         "num_speculative_tokens": 1,
@@ -64,37 +55,11 @@ def serving(
         "kv_role": "kv_producer",
         "kv_connector_extra_config": {"shared_storage_path": str(staging)},
     }
-    command = [*environment.vllm_command(folder, name=model.NAME, port=port), "--dtype", dtype, *flags]
-    command += ["--no-enable-prefix-caching", "--speculative-config", json.dumps(speculative)]
-    ours = {"PYTHONPATH": str(place / "connector"), "TORCHDYNAMO_DISABLE": "1"}  # as the operator renders it
-    with (place / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--kv-transfer-config", json.dumps(transfer)],
-            env={**os.environ, **environment.VARIABLES, **ours},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until(lambda: process.poll() is not None or _is_up(url), _STARTING, "the server is up")
-        assert process.poll() is None, (place / "log").read_text()[-4000:]
+    command = ["--dtype", dtype, *flags, "--no-enable-prefix-caching"]
+    command += ["--speculative-config", json.dumps(speculative), "--kv-transfer-config", json.dumps(transfer)]
+    ours = {"PYTHONPATH": str(place / "connector")}
+    with serving_vllm(folder, command, place / "log", name=model.NAME, variables=ours) as url:
         yield HiddenStatesServer(url, staging)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(timeout=300)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _is_up(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:  # noqa: S310  an address of ours
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def job_of(place: Path, folder: Path, *, rows: int = 20, **fields: Any) -> ExtractJob:

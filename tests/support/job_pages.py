@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 
 import aiohttp
 
 from draftmill_api.progress import Progress
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def get(port: int, path: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -17,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 JOB_IMAGE = "registry.example/draftmill-jobs:test"
@@ -60,7 +60,7 @@ class OperatorProcess:
 
     def begin(self) -> None:
         """Start it."""
-        self.port = _free_port()
+        self.port = free_port()
         command = [sys.executable, "-P", *self.program]
         command += ["--settings", str(self.folder / "settings.yaml"), "--kubeconfig", str(self.kubeconfig)]
         command += ["--namespace", self.namespace, "--http-port", str(self.port)]
@@ -122,9 +122,3 @@ def operator_process(
         if operator.process is not None and operator.process.poll() is None:
             operator.kill()
         print(operator.log()[-20_000:])  # pytest shows it if the test has failed
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,20 +9,12 @@ import argparse
 import asyncio
 import json
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 
 from draftmill_api.jobconfig import JobModel
 from draftmill_jobs.model.facts import read_model
 from tests.support.states_server import StatesServer, Trouble
-
-
-def free_port() -> int:
-    """A port that a server can have again after its death, for nobody else asks for it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

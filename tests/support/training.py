@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -221,13 +220,6 @@ def store_row(rows: Rows, number: int) -> StoreRow:
     )
     ids = row.token_ids
     return StoreRow(facts, ids, row.mask.astype(np.uint8), row.states.float().numpy(), ids)
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _train(case: Case, kill_at: int | None, rank: int, ranks: int, port: int) -> None:

@@ -16,8 +16,9 @@ from draftmill_operator.observe.types import JobState, Observed
 from draftmill_operator.status.summarise import summarise
 from tests.support.engine_server import Cut, EngineServer, Fail, Hold, Reaction, Reply, Request
 from tests.support.job import Job
-from tests.support.job_pages import free_port, progress_when
+from tests.support.job_pages import progress_when
 from tests.support.played import finish_message
+from tests.support.ports import free_port
 from tests.unit.operator import builders
 
 LONG = b'{"error":{"message":"' + b"a long story, " * 30 + b'"}}'

@@ -13,7 +13,8 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import WorkerState
 from tests.support.engine_server import EngineServer, Hold, Reply
 from tests.support.job import Job, prompts, unique, until
-from tests.support.job_pages import free_port, progress_when
+from tests.support.job_pages import progress_when
+from tests.support.ports import free_port
 
 SHORT_TOKENS = 7  # <|im_start|> user w0 w1 <|im_end|> <|im_start|> assistant
 LONG, BEYOND = 4, 2
