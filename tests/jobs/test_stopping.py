@@ -35,6 +35,24 @@ def test_sigterm_ends_a_step_that_has_nothing_to_save(step: Step, tmp_path: Path
     assert said == "stopped by SIGTERM\n"
 
 
+def test_sigterm_ends_a_step_that_waits_in_a_call_which_no_signal_interrupts() -> None:
+    """A read of a volume that hangs, say; here the second lock of a mutex."""
+    program = """
+import ctypes, os, signal, threading
+from draftmill_jobs.shared.signals import end_on_sigterm
+end_on_sigterm()
+threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+library, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+while True:
+    library.pthread_mutex_lock(mutex)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == ExitCode.INTERRUPTED
+    assert ended.stderr == "stopped by SIGTERM\n"
+
+
 def _open_for(pipe: Path) -> int | None:
     """The pipe, once somebody reads it."""
     try:
