@@ -21,6 +21,8 @@ from draftmill_jobs.finish.finishing import finish
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.generate.worker import generate
 from draftmill_jobs.shared.config import load
+from draftmill_jobs.shared.lines import raw_lines
+from draftmill_jobs.shared.parts import part_paths
 from tests.support.engine_server import EngineServer
 from tests.support.tiny_model import TinyModel
 
@@ -41,6 +43,7 @@ class Job:
     datasets: dict[str, list[Any]] = field(default_factory=lambda: {"A": prompts(20)})
     endpoints: list[dict[str, str]] = field(default_factory=list)
     sampling: dict[str, Any] = field(default_factory=lambda: {"maxCompletionTokens": 64})
+    compression: str = "None"
     generation: dict[str, Any] = field(default_factory=dict)
     dataset_fields: dict[str, Any] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
@@ -74,7 +77,7 @@ class Job:
         config = {
             "run": self.run,
             "model": {"name": self.model.name, "path": str(self.model.path)},
-            "output": {"path": str(self.output)},
+            "output": {"path": str(self.output), "compression": self.compression},
             "datasets": datasets,
             "sampling": self.sampling,
             "generation": {"concurrency": 16, "connectTimeout": "2s", **self.generation},
@@ -127,8 +130,8 @@ class Job:
 
     def lines(self, stem: str = "raw_responses", dataset: str = "A") -> list[dict[str, Any]]:
         """All lines of a kind; each must be whole."""
-        paths = sorted((self.output / dataset).glob(f"{stem}*.jsonl"))
-        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+        paths = part_paths(self.output / dataset, stem)
+        return [json.loads(line.raw) for path in paths for line in raw_lines(path)]
 
     def start(self, *arguments: str, step: str = "generate", **environment: str) -> subprocess.Popen[str]:
         """Starts a step as a program of its own."""

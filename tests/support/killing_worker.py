@@ -142,4 +142,4 @@ def _grows(worker: Running, has_grown: Callable[[], bool]) -> bool:
 
 
 def _bytes(job: Job) -> int:
-    return sum(path.stat().st_size for path in job.output.glob("*/raw_responses*.jsonl"))
+    return sum(path.stat().st_size for path in job.output.glob("*/raw_responses*"))

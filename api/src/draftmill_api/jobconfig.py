@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.shared import Endpoint, HuggingFaceModel
 from draftmill_api.v1alpha1.synthrun import (
+    Compression,
     Generation,
     HuggingFaceDataset,
     Sampling,
@@ -62,9 +63,15 @@ class JobDataset(ApiModel):
 
 
 class JobOutput(ApiModel):
-    """Where the answers go."""
+    """Where a job's result goes."""
 
     path: AbsolutePath
+
+
+class SynthJobOutput(JobOutput):
+    """Where the answers go, and how."""
+
+    compression: Compression = Compression.NONE
 
 
 class JobRun(ApiModel):
@@ -86,7 +93,7 @@ class SynthJobConfig(ApiModel):
 
     run: JobRun = Field(default_factory=JobRun)
     model: JobModel
-    output: JobOutput
+    output: SynthJobOutput
     datasets: list[JobDataset] = Field(min_length=1, max_length=64)
     sampling: Sampling = Field(default_factory=Sampling)
     generation: Generation = Field(default_factory=Generation)

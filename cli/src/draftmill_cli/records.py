@@ -11,6 +11,7 @@ from draftmill_api.record import Record
 from draftmill_cli.errors import CliError
 
 _PATTERN = "raw_responses*.jsonl"
+_ZSTD = ".zst"
 _BLOCK = 1 << 16
 
 
@@ -22,10 +23,10 @@ def record_files(folder: Path) -> dict[str, list[Path]]:
     """
     if not folder.is_dir():
         raise CliError(f"{folder} is no folder")
-    own = sorted(folder.glob(_PATTERN))
+    own = _in(folder)
     if own:
         return {folder.name: own}
-    found = {child.name: sorted(child.glob(_PATTERN)) for child in sorted(folder.iterdir()) if child.is_dir()}
+    found = {child.name: _in(child) for child in sorted(folder.iterdir()) if child.is_dir()}
     files = {name: parts for name, parts in found.items() if parts}
     if not files:
         raise CliError(f"no {_PATTERN} in {folder} or in a folder below it")
@@ -39,13 +40,17 @@ def spread(files: list[Path], count: int) -> list[Record]:
         CliError: A line is no record.
     """
     sizes = [file.stat().st_size for file in files]
-    chosen: dict[tuple[Path, int], Record] = {}
+    chosen: dict[bytes, Record] = {}
     for index in range(count):
         file, offset = _place(files, sizes, sum(sizes) * (2 * index + 1) // (2 * count))
-        start, line = _line_around(file, offset)
+        line = _compressed_line_near(file, offset) if file.suffix == _ZSTD else _line_around(file, offset)
         if line:
-            chosen[file, start] = _parsed(line, file)
+            chosen[line] = _parsed(line, file)
     return list(chosen.values())
+
+
+def _in(folder: Path) -> list[Path]:
+    return sorted([*folder.glob(_PATTERN), *folder.glob(_PATTERN + _ZSTD)])
 
 
 def _place(files: list[Path], sizes: list[int], offset: int) -> tuple[Path, int]:
@@ -57,15 +62,25 @@ def _place(files: list[Path], sizes: list[int], offset: int) -> tuple[Path, int]
     return files[-1], offset
 
 
-def _line_around(file: Path, offset: int) -> tuple[int, bytes]:
-    """Start and text of the line at an offset, or of the one before when it is torn; (0, b"") without any."""
+def _compressed_line_near(file: Path, offset: int) -> bytes:
+    """The middle line of the first frame from an offset on; nothing without any."""
+    try:
+        from draftmill_jobs.shared.lines import whole_frame_from  # noqa: PLC0415 - bare files are read without
+    except ModuleNotFoundError as error:
+        raise CliError(f"{file} needs {error.name}: pip install 'draftmill[jobs]'") from error
+    lines = whole_frame_from(file, offset).splitlines(keepends=True)
+    return lines[len(lines) // 2] if lines else b""
+
+
+def _line_around(file: Path, offset: int) -> bytes:
+    """The line at an offset, or the one before when it is torn; nothing without any."""
     with file.open("rb") as handle:
         start = _line_start(handle, offset)
         line = _line_at(handle, start)
         if line and not line.endswith(b"\n"):
             start = _line_start(handle, start - 1) if start else 0
             line = _line_at(handle, start)
-    return (start, line) if line.endswith(b"\n") else (0, b"")
+    return line if line.endswith(b"\n") else b""
 
 
 def _line_at(handle: BinaryIO, start: int) -> bytes:

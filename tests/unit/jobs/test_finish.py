@@ -93,7 +93,7 @@ FAULTS: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
         "A: 1 rows have neither a record nor a dead letter, for example ",
     ),
     "a row is there twice": (double_a_row, r"raw_responses\.jsonl, line 21: row [0-9a-f]{32} is there twice"),
-    "the tail is torn": (tear, "line 20 is torn: [0-9]+ bytes without an end"),
+    "the tail is torn": (tear, "line 20 is torn: it has no end"),
     "a count is wrong": (miscount, "states 17 completion tokens but has 16 output ids"),
     "another dataset's row": (move, "is of dataset B, not A"),
     "an id that is none": (rename, "line 1: 'x' is no id of a row"),

@@ -21,9 +21,18 @@ ROWS: list[dict[str, Any]] = [{"prompt": f"question {i}"} for i in range(7)]
 
 
 def settings(source: JobSource, folder: Path, max_samples: int | None = None) -> DatasetSettings:
-    from draftmill_api.v1alpha1.synthrun import Sampling
+    from draftmill_api.v1alpha1.synthrun import Compression, Sampling
 
-    return DatasetSettings("A", source, folder, max_samples, None, Sampling(samples_per_prompt=2), {})
+    return DatasetSettings(
+        name="A",
+        source=source,
+        folder=folder,
+        compression=Compression.NONE,
+        max_samples=max_samples,
+        max_tokens=None,
+        sampling=Sampling(samples_per_prompt=2),
+        chat_template_kwargs={},
+    )
 
 
 def write(path: Path) -> Path:

@@ -258,11 +258,23 @@ class Generation(ApiModel):
         return self
 
 
+class Compression(StrEnum):
+    """How the files of records are compressed."""
+
+    NONE = "None"
+    ZSTD = "Zstd"
+
+
 class Output(ApiModel):
     """Where the answers go."""
 
     path: RelativePath = Field(
         description="Folder below storage.data; each dataset gets a folder of its name inside.",
+    )
+    compression: Compression = Field(
+        default=Compression.NONE,
+        description="Compression of the files of records: None, or Zstd, which makes a third to a fifth of "
+        "them and costs some CPU time. Both are read together, whatever wrote them.",
     )
 
 
@@ -350,6 +362,7 @@ class SynthRun(ApiModel):
 
 __all__ = [
     "Api",
+    "Compression",
     "Dataset",
     "ErrorPolicy",
     "FileSource",

@@ -14,6 +14,7 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.records import RecordFiles, Row, judge, read_records
 from draftmill_jobs.extract.selection import Rules, Survey
 from draftmill_jobs.prompts.rows import owns
+from draftmill_jobs.shared.lines import read_line_at
 from draftmill_jobs.shared.parts import parse_line
 from draftmill_jobs.shared.settings import Share
 
@@ -23,7 +24,7 @@ class _Places:
     """Where rows are: 14 bytes each."""
 
     files: array[int] = field(default_factory=lambda: array("H"))
-    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    places: array[int] = field(default_factory=lambda: array("Q"))
     tokens: array[int] = field(default_factory=lambda: array("I"))
 
 
@@ -37,11 +38,11 @@ class RowIndex:
     def __len__(self) -> int:
         return len(self._left.tokens)
 
-    def add(self, file: int, offset: int, tokens: int, *, is_left: bool = True) -> None:
+    def add(self, file: int, place: int, tokens: int, *, is_left: bool = True) -> None:
         """Takes a row in. Numbers stand when all rows are there."""
         places = self._left if is_left else self._settled
         places.files.append(file)
-        places.offsets.append(offset)
+        places.places.append(place)
         places.tokens.append(tokens)
 
     def tokens(self, row: int) -> int:
@@ -50,9 +51,9 @@ class RowIndex:
         return places.tokens[at]
 
     def place(self, row: int) -> tuple[int, int]:
-        """Number of a row's file, and where its line starts."""
+        """Number of a row's file, and its place in it."""
         places, at = self._find(row)
-        return places.files[at], places.offsets[at]
+        return places.files[at], places.places[at]
 
     def longest_first(self, *, settled: bool = False) -> Sequence[int]:
         """The rows by length, so that rows of like length stand together and the longest fail first.
@@ -100,7 +101,7 @@ class Input:
             if survey.take(found.kept, found.tokens) and found.row is not None:
                 row = found.row
                 if owns(share, row.facts.id):
-                    index.add(found.file, found.offset, row.tokens, is_left=not is_done(row))
+                    index.add(found.file, found.place, row.tokens, is_left=not is_done(row))
         return survey, index
 
     def read(self, index: RowIndex, rows: Sequence[int]) -> Iterator[Row]:
@@ -110,18 +111,14 @@ class Input:
             JobRefusedError: The files are no longer what they were.
         """
         for number in rows:
-            file, offset = index.place(number)
-            yield self._read(self.files.paths[file], offset, index.tokens(number))
+            file, place = index.place(number)
+            yield self._read(self.files.paths[file], place, index.tokens(number))
 
-    def _read(self, path: Path, offset: int, tokens: int) -> Row:
-        with path.open("rb") as file:
-            file.seek(offset)
-            value = parse_line(file.readline())
+    def _read(self, path: Path, place: int, tokens: int) -> Row:
+        value = parse_line(read_line_at(path, place))
         row = None
         if value is not None:
-            _, _, row = judge(value, self.rules, self.model, where=f"{path}, byte {offset}")
+            _, _, row = judge(value, self.rules, self.model, where=f"{path}, row {value['id']}")
         if row is None or row.tokens != tokens:
-            raise JobRefusedError(
-                "InputChanged", f"{path} was changed while it was being read, at byte {offset}"
-            )
+            raise JobRefusedError("InputChanged", f"{path} was changed while it was being read")
         return row

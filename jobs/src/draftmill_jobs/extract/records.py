@@ -116,12 +116,13 @@ class FoundRecord:
     """One record, judged.
 
     Attributes:
+        place: In its file, as `lines.read_line_at` takes it.
         tokens: Of prompt and answer, before any cut.
         row: None when it is left out.
     """
 
     file: int
-    offset: int
+    place: int
     tokens: int
     kept: int | LeftOut
     row: Row | None
@@ -138,17 +139,15 @@ def read_records(files: RecordFiles, rules: Rules, model: ModelFacts) -> Iterato
     seen: set[bytes] = set()
     repeated = 0
     for number, path in enumerate(files.paths):
-        offset = 0
         for line in read_lines(path):
-            start, offset = offset, line.end
-            found = judge(line.value, rules, model, where=f"{path}, byte {start}")
+            found = judge(line.value, rules, model, where=f"{path}, row {line.value['id']}")
             key = f"{line.value['dataset']}/{line.value['id']}".encode()
             known = hashlib.blake2b(key, digest_size=_KEY_BYTES).digest()
             if known in seen:
                 repeated += 1
                 continue
             seen.add(known)
-            yield FoundRecord(number, start, *found)
+            yield FoundRecord(number, line.place, *found)
     if repeated:
         log.warning("%d records have the id of an earlier one and are left out", repeated)
 

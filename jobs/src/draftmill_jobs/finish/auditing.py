@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from draftmill_api.manifest import PartFile
 from draftmill_api.record import DeadLetter, Record
 from draftmill_jobs.prompts.rows import RowTable
+from draftmill_jobs.shared.lines import raw_lines
 from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, is_row_id, part_paths
 from draftmill_jobs.shared.tally import FailureTally, Tally
 
@@ -97,23 +98,20 @@ def audit_folder(
 
 def _read(path: Path, audit: Audit, take: Callable[[Any], str]) -> PartFile:
     digest, lines = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            digest.update(raw)
-            lines += 1
-            where = f"{path.name}, line {number}"
-            if not raw.endswith(b"\n"):
-                audit.fault(f"{where} is torn: {len(raw)} bytes without an end")
-                continue
-            try:
-                identity = take(orjson.loads(raw))
-            except (orjson.JSONDecodeError, ValidationError) as error:
-                audit.fault(f"{where} is not a whole line of its kind: {str(error).splitlines()[0]}")
-                continue
-            if not is_row_id(identity):
-                audit.fault(f"{where}: {identity!r} is no id of a row")
-            elif not audit.table.settle(identity):
-                audit.fault(f"{where}: row {identity} is there twice")
+    for lines, (raw, _, _) in enumerate(raw_lines(path, digest.update), start=1):
+        where = f"{path.name}, line {lines}"
+        if not raw.endswith(b"\n"):
+            audit.fault(f"{where} is torn: it has no end")
+            continue
+        try:
+            identity = take(orjson.loads(raw))
+        except (orjson.JSONDecodeError, ValidationError) as error:
+            audit.fault(f"{where} is not a whole line of its kind: {str(error).splitlines()[0]}")
+            continue
+        if not is_row_id(identity):
+            audit.fault(f"{where}: {identity!r} is no id of a row")
+        elif not audit.table.settle(identity):
+            audit.fault(f"{where}: row {identity} is there twice")
     return PartFile(
         path=f"{path.parent.name}/{path.name}",
         bytes=path.stat().st_size,

@@ -27,7 +27,14 @@ from draftmill_jobs.shared.lock import (
     parts_with_locks,
     this_process,
 )
-from draftmill_jobs.shared.parts import RECORDS, companion, part_path, parts_of_all_workers, read_lines
+from draftmill_jobs.shared.parts import (
+    RECORDS,
+    companion,
+    files_of,
+    part_path,
+    parts_of_all_workers,
+    read_lines,
+)
 from draftmill_jobs.shared.settings import DatasetSettings, Share
 
 
@@ -109,9 +116,8 @@ def _is_anew(before: JobRun, now: JobRun, *, others_live: bool) -> bool:
 
 
 def _repair(records: Path, *, forget: bool) -> None:
-    for path in (records, companion(records)):
-        if path.exists():
-            cut_torn_tail(path)
+    for path in (*files_of(records), *files_of(companion(records))):
+        cut_torn_tail(path)
     if forget and companion(records).exists():
         _forget_passing_failures(companion(records))
 

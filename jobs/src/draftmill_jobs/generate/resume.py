@@ -15,7 +15,7 @@ from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import RowTable, owns, read_rows
 from draftmill_jobs.shared.left_out import forget_left_out
 from draftmill_jobs.shared.lock import PartLock
-from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, part_path, part_paths, read_lines
+from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, file_of, part_path, part_paths, read_lines
 from draftmill_jobs.shared.settings import DatasetSettings, Share, sampling_facts
 from draftmill_jobs.shared.tally import FailureTally, Tally
 
@@ -73,7 +73,8 @@ def _read(
         _read_records(path, tally, table, share)
     for path in part_paths(folder, DEAD_LETTERS):
         _read_dead_letters(path, tally, table, failures, share)
-    records, letters = (part_path(folder, stem, share) for stem in (RECORDS, DEAD_LETTERS))
+    records = file_of(part_path(folder, RECORDS, share), settings.compression)
+    letters = part_path(folder, DEAD_LETTERS, share)
     dataset = OpenDataset(settings, tally, table, records, letters, lock, share)
     if settings.max_tokens is not None and tally.done + tally.errors:
         _leave_out_strangers_first(dataset)

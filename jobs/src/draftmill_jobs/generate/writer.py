@@ -9,6 +9,7 @@ from pathlib import Path
 
 from draftmill_jobs.errors import JobFailedError
 from draftmill_jobs.shared.files import AppendOnlyFile
+from draftmill_jobs.shared.lines import render_lines
 
 GROUP_LINES = 64
 GROUP_SECONDS = 0.5
@@ -110,7 +111,7 @@ class Writer:
                 file = self._files.get(path)
                 if file is None:
                     file = self._files[path] = AppendOnlyFile(path)
-                file.append(b"".join(parts))
+                file.append(render_lines(path, parts))
             for path in by_path:
                 self._files[path].sync()
         except OSError as error:

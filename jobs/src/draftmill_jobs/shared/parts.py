@@ -1,4 +1,8 @@
-"""The part files of a dataset's folder: their names, and reading them line by line."""
+"""The parts of a dataset's folder: their names and files, and reading them line by line.
+
+A part is what one worker writes: a file, or two when the compression was changed meanwhile. It has the name
+of the bare one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from typing import Any
 
 import orjson
 
+from draftmill_api.v1alpha1.synthrun import Compression
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.shared.lines import ZSTD_SUFFIX, raw_lines
 from draftmill_jobs.shared.settings import Share
 
 RECORDS = "raw_responses"
@@ -24,14 +30,33 @@ def is_row_id(value: Any) -> bool:
 
 
 def part_path(folder: Path, stem: str, share: Share) -> Path:
-    """The file that this worker appends to."""
+    """The part that this worker writes."""
     suffix = "" if share.count == 1 else f"-{share.index}"
     return folder / f"{stem}{suffix}.jsonl"
 
 
+def file_of(part: Path, compression: Compression) -> Path:
+    """The file that is appended to for a part."""
+    return part if compression is Compression.NONE else _compressed(part)
+
+
+def files_of(part: Path) -> list[Path]:
+    """The files that a part has."""
+    return [path for path in (part, _compressed(part)) if path.exists()]
+
+
+def part_of(file: Path) -> Path:
+    """The part that a file belongs to."""
+    return file.with_name(file.name.removesuffix(ZSTD_SUFFIX))
+
+
 def part_paths(folder: Path, stem: str) -> list[Path]:
     """All files of a kind in the folder, whoever wrote them."""
-    return sorted(folder.glob(f"{stem}.jsonl")) + sorted(folder.glob(f"{stem}-*.jsonl"))
+    return [
+        path
+        for pattern in (f"{stem}.jsonl", f"{stem}-*.jsonl")
+        for path in sorted({*folder.glob(pattern), *folder.glob(pattern + ZSTD_SUFFIX)})
+    ]
 
 
 def companion(records: Path) -> Path:
@@ -40,8 +65,8 @@ def companion(records: Path) -> Path:
 
 
 def parts_of_all_workers(folder: Path) -> set[Path]:
-    """The record file of every worker that has written anything here, whether it exists or not."""
-    by_records = set(part_paths(folder, RECORDS))
+    """The records' part of every worker that has written anything here, whether it exists or not."""
+    by_records = {part_of(path) for path in part_paths(folder, RECORDS)}
     by_letters = {
         path.with_name(path.name.replace(DEAD_LETTERS, RECORDS, 1))
         for path in part_paths(folder, DEAD_LETTERS)
@@ -51,36 +76,42 @@ def parts_of_all_workers(folder: Path) -> set[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One whole line: its JSON object, and where the next line starts in the file."""
+    """One whole line.
+
+    Attributes:
+        value: Its JSON object.
+        place: Where `lines.read_line_at` finds it again.
+        end: Bytes of the file that hold it and all lines before it.
+    """
 
     value: dict[str, Any]
+    place: int
     end: int
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yields the whole lines of a part file.
+    """Yields the whole lines of a part's file.
 
-    A tail that a crash left (no newline, half a line, blank or zeroed space) is not a line and is left out.
+    A tail that a crash left (half a line or frame, blank or zeroed space) is not a line and is left out.
 
     Raises:
         JobRefusedError: A broken line stands before a good one, which no crash of a writer leaves.
     """
+    end = 0
     broken_at: int | None = None
-    offset = 0
-    with path.open("rb") as file:
-        for raw in file:
-            start, offset = offset, offset + len(raw)
-            value = parse_line(raw)
-            if value is None:
-                broken_at = start if broken_at is None else broken_at
-            elif broken_at is not None:
-                raise JobRefusedError(
-                    "OutputCorrupt",
-                    f"{path}: the line at byte {broken_at} is no record but lines after it are; "
-                    "something other than Draftmill changed the file: restore it or move it away",
-                )
-            else:
-                yield Line(value, offset)
+    for raw in raw_lines(path):
+        value = parse_line(raw.raw)
+        if value is None:
+            broken_at = end if broken_at is None else broken_at
+        elif broken_at is not None:
+            raise JobRefusedError(
+                "OutputCorrupt",
+                f"{path}: the line at byte {broken_at} is no record but lines after it are; "
+                "something other than Draftmill changed the file: restore it or move it away",
+            )
+        else:
+            yield Line(value, raw.place, raw.end)
+        end = raw.end
 
 
 def parse_line(raw: bytes) -> dict[str, Any] | None:
@@ -92,3 +123,7 @@ def parse_line(raw: bytes) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) and is_row_id(value.get("id")) else None
+
+
+def _compressed(part: Path) -> Path:
+    return part.with_name(part.name + ZSTD_SUFFIX)

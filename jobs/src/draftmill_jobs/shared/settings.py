@@ -10,7 +10,7 @@ from typing import Any
 
 from draftmill_api.jobconfig import JobSource, SynthJobConfig
 from draftmill_api.names import WORKER_VARIABLE
-from draftmill_api.v1alpha1.synthrun import Sampling
+from draftmill_api.v1alpha1.synthrun import Compression, Sampling
 from draftmill_jobs.errors import JobRefusedError
 
 
@@ -21,6 +21,7 @@ class DatasetSettings:
     name: str
     source: JobSource
     folder: Path
+    compression: Compression
     max_samples: int | None
     max_tokens: int | None
     sampling: Sampling
@@ -34,6 +35,7 @@ def datasets_of(config: SynthJobConfig) -> list[DatasetSettings]:
             name=dataset.name,
             source=dataset.source,
             folder=Path(config.output.path) / dataset.name,
+            compression=config.output.compression,
             max_samples=dataset.max_samples,
             max_tokens=dataset.max_tokens,
             sampling=config.sampling.over(dataset.sampling),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from draftmill_api.jobconfig import JobDataset, JobFile, JobOutput, JobSource, SynthJobConfig
+from draftmill_api.jobconfig import JobDataset, JobFile, JobSource, SynthJobConfig, SynthJobOutput
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, unpacked
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Storage
@@ -109,7 +109,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         return SynthJobConfig(
             run=job_run(run.identity, spec.restart),
             model=job_model(spec.model),
-            output=JobOutput(path=data_path(spec.output.path)),
+            output=SynthJobOutput(path=data_path(spec.output.path), compression=spec.output.compression),
             datasets=[
                 JobDataset(
                     name=dataset.name,
