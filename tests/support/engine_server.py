@@ -202,7 +202,10 @@ class EngineServer:
         if reply.ids is None and limit is not None:
             ids = ids[:limit]
         self.generated += len(ids)
-        text = self.model.text(ids) + "x" * reply.padding
+        stopped = finish == "stop" and ids[-1:] and ids[-1] in (END, *sampling.get("stop_token_ids", ()))
+        text = self.model.text(
+            ids[:-1] if stopped else ids, special=not sampling.get("skip_special_tokens", True)
+        )
         answered = Answered(request.prompt_ids, ids, text, finish)
         if request.path == "/generate":
             body = sglang_body(answered, request.payload["rid"])
@@ -210,6 +213,8 @@ class EngineServer:
             body = sglang_chat_body(answered, self.model.name)
         else:
             body = openai_body(answered, self.model.name, chat=request.path == "/v1/chat/completions")
+        if reply.padding:
+            body["padding"] = "x" * reply.padding
         if reply.edit is not None:
             reply.edit(body)
         return body

@@ -43,9 +43,9 @@ class TinyModel:
         ids += [START, VOCABULARY["assistant"]]
         return [*ids, THINK] if self.thinking is Thinking.OPEN_IN_PROMPT else ids
 
-    def text(self, ids: list[int]) -> str:
-        """Words of ids, special tokens left out as engines do."""
-        return " ".join(WORDS[i] for i in ids if i >= len(_SPECIAL))
+    def text(self, ids: list[int], *, special: bool = True) -> str:
+        """Words of ids, with or without special tokens."""
+        return " ".join(WORDS[i] for i in ids if special or i >= len(_SPECIAL))
 
 
 def make_tiny_model(path: Path, thinking: Thinking = Thinking.NONE) -> TinyModel:

@@ -82,7 +82,7 @@ ANSWERS = {
         Think.OPEN_IN_PROMPT,
         RecordStatus.TRUNCATED_REASONING,
         [1, 2],
-        [],
+        None,
     ),
     "cut after thinking": (
         K,
@@ -94,12 +94,12 @@ ANSWERS = {
         [1],
         [2],
     ),
-    "never closed": (K, [7, O], [1, 2, END], STOP, Think.OPEN_IN_PROMPT, MALFORMED, [1, 2, END], []),
+    "never closed": (K, [7, O], [1, 2, END], STOP, Think.OPEN_IN_PROMPT, MALFORMED, [1, 2, END], None),
     "closed twice": (K, [7, O], [1, C, 2, C], STOP, Think.OPEN_IN_PROMPT, MALFORMED, [1], [2, C]),
     "closed without opening": (K, [7, 8], [1, C, 2], STOP, Think.NONE, MALFORMED, None, [1, C, 2]),
-    "tool call inside reasoning": (K, [7, O], [1, TOOL, 2], STOP, Think.OPEN_IN_PROMPT, OK, [1, TOOL, 2], []),
-    "finish says tool call": (K, [7, O], [1, 2], CALLS, Think.OPEN_IN_PROMPT, OK, [1, 2], []),
-    "repetition": (K, [7, O], [1, 1], REPEATS, Think.OPEN_IN_PROMPT, RecordStatus.REPETITION, [1, 1], []),
+    "tool call inside reasoning": (K, [7, O], [1, TOOL, 2], STOP, Think.OPEN_IN_PROMPT, OK, [1], [TOOL, 2]),
+    "finish says tool call": (K, [7, O], [1, 2], CALLS, Think.OPEN_IN_PROMPT, OK, [1, 2], None),
+    "repetition": (K, [7, O], [1, 1], REPEATS, Think.OPEN_IN_PROMPT, RecordStatus.REPETITION, [1, 1], None),
     "gpt-oss": (HARMONY, [7], [*A, *M, 1, *F, *M, 2], STOP, Think.IN_OUTPUT, OK, [*M, 1], [*M, 2]),
     "gpt-oss without reasoning": (HARMONY, [7], [*F, *M, 2], STOP, Think.NONE, OK, None, [*F, *M, 2]),
     "gpt-oss cut": (
@@ -110,7 +110,7 @@ ANSWERS = {
         Think.IN_OUTPUT,
         RecordStatus.TRUNCATED_REASONING,
         [*M, 1],
-        [],
+        None,
     ),
 }
 
@@ -119,5 +119,6 @@ ANSWERS = {
 def test_an_answer_is_taken_apart_by_its_ids(case: str) -> None:
     tokens, prompt, output, finish, think, status, reasoning, content = ANSWERS[case]
     reading = read_answer(tokens, prompt, output)
-    assert (reading.think, reading.reasoning, reading.content) == (think, reasoning, content)
+    parts = [None if part is None else output[part] for part in (reading.reasoning, reading.content)]
+    assert (reading.think, parts) == (think, [reasoning, content])
     assert status_of(reading, finish) is status

@@ -48,7 +48,9 @@ def readable(record: Record) -> Iterator[Text]:
         yield from _part(str(message.get("role")), str(message.get("content")))
     if record.reasoning:
         yield from _part("reasoning", record.reasoning)
-    yield from _part("answer", record.text if record.content is None else record.content)
+    yield from _part(
+        "answer", "(none: it ended inside its reasoning)" if record.content is None else record.content
+    )
 
 
 def _part(title: str, text: str) -> Iterator[Text]:

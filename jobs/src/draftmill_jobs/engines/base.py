@@ -40,7 +40,8 @@ class Answer:
     """What the server said.
 
     Attributes:
-        text: The answer's text where the server sends it.
+        text: The server's own text of the answer, special tokens included; None where a parser of the server
+            has taken it apart, or it sends none.
         stated_prompt_tokens: The server's own count, None when it gives none.
         stated_completion_tokens: The server's own count, None when it gives none.
     """

@@ -23,8 +23,8 @@ STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 
 
 def sampling_fields(ask: Ask) -> dict[str, Any]:
-    """Sampling as these routes name it."""
-    fields: dict[str, Any] = {**ask.sampling, "n": 1}
+    """Sampling as these routes name it, and that the text shall have its special tokens."""
+    fields: dict[str, Any] = {**ask.sampling, "n": 1, "skip_special_tokens": False}
     if ask.stop_ids:
         fields["stop_token_ids"] = list(ask.stop_ids)
     return fields

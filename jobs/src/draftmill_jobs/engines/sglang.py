@@ -24,6 +24,7 @@ from draftmill_jobs.engines.base import (
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 from draftmill_jobs.engines.openai import chat_fields, read_choice
 
+_EXACT = {"skip_special_tokens": False, "spaces_between_special_tokens": False}  # the text as the tokens say
 _NAMES = {"max_completion_tokens": "max_new_tokens", "seed": "sampling_seed"}
 
 
@@ -103,7 +104,7 @@ class SglangChat(Route):
 
 
 def _generate_body(ask: Ask, *, stream: bool) -> bytes:
-    sampling: dict[str, Any] = {_NAMES.get(name, name): value for name, value in ask.sampling.items()}
+    sampling = {_NAMES.get(name, name): value for name, value in ask.sampling.items()} | _EXACT
     if ask.stop_ids:
         sampling["stop_token_ids"] = list(ask.stop_ids)
     fields = {

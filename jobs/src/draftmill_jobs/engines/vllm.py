@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -63,8 +63,12 @@ class VllmGenerate(StreamingRoute):
         return merge_chunks(events)
 
 
+_EXACT: Final = {"spaces_between_special_tokens": False}
+"""Fields that keep the text what the tokens say."""
+
+
 def _chat_fields(ask: Ask) -> dict[str, Any]:
-    return chat_fields(ask) | {"request_id": ask.request_id}
+    return chat_fields(ask) | {"request_id": ask.request_id} | _EXACT
 
 
 def _completion_fields(ask: Ask) -> dict[str, Any]:
@@ -74,6 +78,7 @@ def _completion_fields(ask: Ask) -> dict[str, Any]:
         "request_id": ask.request_id,
         "return_token_ids": True,
         **sampling_fields(ask),
+        **_EXACT,
     }
     fields["max_tokens"] = fields.pop("max_completion_tokens")
     return fields

@@ -22,16 +22,16 @@ from draftmill_jobs.generate.guard import Guard
 from draftmill_jobs.generate.limiter import Lease, Limiter, Size
 from draftmill_jobs.generate.records import (
     Circumstances,
-    Decoders,
     build_record,
     encode,
     failed_row,
-    needs_decoding,
+    takes_long,
 )
 from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.generate.retry import backoff
 from draftmill_jobs.generate.tokenize import TokenizerThread
 from draftmill_jobs.generate.writer import Writer
+from draftmill_jobs.model.answer_text import AnswerReader
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.rows import Question
 
@@ -69,7 +69,7 @@ class Asker:
         self._some_back = asyncio.Event()
         self._waiting: set[asyncio.Task[None] | None] = set()
         self._record_model = RecordModel(name=self.model.name, fingerprint=self.model.facts.fingerprint)
-        self._decoders = Decoders(self.model.tokenizer.decode, self.model.tokenizer.decode_plain)
+        self._reader = AnswerReader(self.model.think, self.model.tokenizer, self.model.stop_ids)
 
     @property
     def sizes_matter(self) -> bool:
@@ -170,8 +170,8 @@ class Asker:
             created=now_text(),
             latency=latency,
         )
-        build = partial(build_record, question, answer, self.model.think, self._decoders, given)
-        record = await self.tokenizer.run(build) if needs_decoding(self.model.think, answer) else build()
+        build = partial(build_record, question, answer, self._reader, given)
+        record = await self.tokenizer.run(build) if takes_long(answer) else build()
 
         def written() -> None:
             dataset.tally.add_record(record.status, record.finish_reason, record.completion_tokens)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel
@@ -12,8 +11,10 @@ from pydantic import BaseModel
 from draftmill_api.record import DeadLetter, Record, RecordModel, row_id
 from draftmill_jobs.engines.base import Answer
 from draftmill_jobs.engines.failures import RequestFailedError, Verdict
-from draftmill_jobs.model.think import ThinkTokens, read_answer, status_of
+from draftmill_jobs.model.answer_text import AnswerReader
 from draftmill_jobs.prompts.rows import Question, SourceRow
+
+_SHORT: Final = 256  # tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +39,9 @@ class Circumstances:
     latency: float
 
 
-@dataclass(frozen=True, slots=True)
-class Decoders:
-    """Token ids to text, with and without special tokens."""
-
-    exact: Callable[[list[int]], str]
-    plain: Callable[[list[int]], str]
-
-
-def build_record(
-    question: Question, answer: Answer, tokens: ThinkTokens, decoders: Decoders, given: Circumstances
-) -> Record:
-    """The record of an answer.
-
-    The ids alone decide about reasoning. Where the model has none and the server sent its text, that is kept.
-    """
-    reading = read_answer(tokens, answer.prompt_ids, answer.output_ids)
-    if not tokens.opens and answer.text is not None:
-        text, reasoning, content = answer.text, None, answer.text
-    else:
-        text = decoders.exact(answer.output_ids)
-        reasoning = None if reading.reasoning is None else decoders.plain(reading.reasoning)
-        content = decoders.plain(reading.content)
+def build_record(question: Question, answer: Answer, reader: AnswerReader, given: Circumstances) -> Record:
+    """The record of an answer."""
+    read = reader.read(answer.prompt_ids, answer.output_ids, answer.finish, answer.text)
     return Record.model_construct(
         id=question.id,
         prompt_key=question.key,
@@ -72,14 +54,14 @@ def build_record(
         prompt_tokens=len(answer.prompt_ids),
         completion_tokens=len(answer.output_ids),
         finish_reason=answer.finish,
-        status=status_of(reading, answer.finish),
-        think=reading.think,
+        status=read.status,
+        think=read.think,
         messages=question.prompt.messages,
         tools=question.prompt.tools,
         chat_template_kwargs=given.template_arguments,
-        reasoning=reasoning,
-        content=content,
-        text=text,
+        reasoning=read.reasoning,
+        content=read.content,
+        text=read.text,
         sampling=given.sampling,
         model=given.model,
         server=given.server,
@@ -128,9 +110,9 @@ def encode(line: Record | DeadLetter) -> bytes:
     return orjson.dumps(line.__dict__, default=_fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
-def needs_decoding(tokens: ThinkTokens, answer: Answer) -> bool:
-    """Whether `build_record` decodes token ids, which for long answers takes milliseconds."""
-    return bool(tokens.opens) or answer.text is None
+def takes_long(answer: Answer) -> bool:
+    """Whether `build_record` may take a millisecond or more: off the event loop with it."""
+    return len(answer.output_ids) > _SHORT
 
 
 def _fields(value: Any) -> dict[str, Any]:

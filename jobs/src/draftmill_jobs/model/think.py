@@ -100,22 +100,23 @@ class Reading:
     Attributes:
         think: Where reasoning opens.
         closed: How often it is closed.
-        reasoning: Its ids; None when there was none.
-        content: The ids after it.
+        reasoning: Where its ids stand in the answer; None when there is no reasoning.
+        content: Where those of the answer proper stand; None when reasoning was never closed and no tool is
+            called in it.
         calls_tool: A tool call stands in the answer.
     """
 
     think: Think
     closed: int
-    reasoning: list[int] | None
-    content: list[int]
+    reasoning: slice | None
+    content: slice | None
     calls_tool: bool
 
 
 def read_answer(tokens: ThinkTokens, prompt_ids: Sequence[int], output_ids: list[int]) -> Reading:
-    """Takes an answer apart at its think tokens."""
+    """Takes an answer apart at its think tokens. A tool call inside reasoning ends it."""
     if not tokens.opens:
-        return Reading(Think.NONE, 0, None, output_ids, calls_tool=False)
+        return Reading(Think.NONE, 0, None, slice(0, None), calls_tool=False)
     tail = list(prompt_ids[-(_TAIL + len(tokens.opens) - 1) :])
     opened_at = _find(tail, tokens.opens)
     closed_in_prompt = _find(tail, tokens.closes) >= 0
@@ -134,11 +135,16 @@ def read_answer(tokens: ThinkTokens, prompt_ids: Sequence[int], output_ids: list
         )
     calls_tool = not tokens.tool_calls.isdisjoint(output_ids)
     if think is Think.NONE:
-        return Reading(think, closed, None, output_ids, calls_tool)
-    end = _find(output_ids, tokens.closes)
-    if end < 0:
-        return Reading(think, closed, output_ids[begin:], [], calls_tool)
-    return Reading(think, closed, output_ids[begin:end], output_ids[end + len(tokens.closes) :], calls_tool)
+        return Reading(think, closed, None, slice(0, None), calls_tool)
+    if closed:
+        end = _find(output_ids, tokens.closes)
+        content: slice | None = slice(end + len(tokens.closes), None)
+    elif calls_tool:
+        end = next(index for index, token in enumerate(output_ids) if token in tokens.tool_calls)
+        content = slice(end, None)
+    else:
+        end, content = len(output_ids), None
+    return Reading(think, closed, slice(begin, end), content, calls_tool)
 
 
 def status_of(reading: Reading, finish: FinishReason) -> RecordStatus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ class TemplateError(Exception):
 
 
 class Tokenizer:
-    """Chat template, decoding, and ids of special tokens. Not safe to use from two threads at once."""
+    """Chat template, decoding, and ids of special tokens.
+
+    The chat template must not be applied in two threads at once; decoding may happen in any.
+    """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -75,11 +79,26 @@ class Tokenizer:
 
     def decode(self, ids: list[int]) -> str:
         """Text of token ids, special tokens included."""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+        return self._decode(ids, skip_special_tokens=False)
 
     def decode_plain(self, ids: list[int]) -> str:
         """Text of token ids without special tokens, for people."""
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
+        return self._decode(ids, skip_special_tokens=True)
+
+    def _decode(self, ids: list[int], *, skip_special_tokens: bool) -> str:
+        """The tokens' own text: nothing tidied, no space put between special tokens."""
+        text = self._tokenizer.decode(
+            ids,
+            skip_special_tokens=skip_special_tokens,
+            clean_up_tokenization_spaces=False,
+            spaces_between_special_tokens=False,
+        )
+        return str(text)
+
+    @cached_property
+    def added_ids(self) -> frozenset[int]:
+        """Ids of the tokens that were added to the vocabulary: marks of turns, thinking and tools."""
+        return frozenset(int(token) for token in self._tokenizer.added_tokens_decoder)
 
     def token_id(self, token: str) -> int | None:
         """The id of a token that the vocabulary has under exactly this name."""
