@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, ClientTimeout
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import WorkerState
 from draftmill_api.record import prompt_key, row_id
+from draftmill_jobs.engines.connections import Connections
+from draftmill_jobs.engines.http1 import Reply as HttpReply
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.generate import retry
 from draftmill_jobs.prompts.rows import owns
@@ -84,16 +85,19 @@ async def test_a_lowered_stall_timeout_gives_up_requests_in_flight(job: Job, ser
     assert (progress.ok, progress.retried, progress.errors) == (4, 4, 0)
 
 
-async def test_a_request_has_the_connect_timeout_in_force_and_no_other_limit(
+async def test_a_request_has_the_connect_timeout_in_force(
     job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[ClientTimeout] = []
+    limits: list[float] = []
+    post = Connections.post
 
-    def post(session: ClientSession, url: str, **arguments: Any) -> Any:
-        limits.append(arguments["timeout"])
-        return ClientSession.request(session, "POST", url, **arguments)
+    async def noting(
+        connections: Connections, *request: Any, connect_timeout: float, **rest: Any
+    ) -> HttpReply:
+        limits.append(connect_timeout)
+        return await post(connections, *request, connect_timeout=connect_timeout, **rest)
 
-    monkeypatch.setattr(ClientSession, "post", post)
+    monkeypatch.setattr(Connections, "post", noting)
     server.script = lambda request: Hold() if request.number < 2 else Reply()
     job.datasets, job.generation = {"A": prompts(8)}, {"concurrency": 2, "connectTimeout": "3s"}
     port = free_port()
@@ -104,8 +108,8 @@ async def test_a_request_has_the_connect_timeout_in_force_and_no_other_limit(
         await in_force(job, port)
         server.let_go()
         await task
-    assert set(limits[:before]) == {ClientTimeout(total=None, sock_connect=3.0)}
-    assert set(limits[before:]) == {ClientTimeout(total=None, sock_connect=7.0)}
+    assert set(limits[:before]) == {3.0}
+    assert set(limits[before:]) == {7.0}
 
 
 async def in_force(job: Job, port: int) -> None:
@@ -139,7 +143,7 @@ async def test_rows_go_to_the_server_with_least_to_do(job: Job, server: EngineSe
 async def test_endpoints_come_and_go_with_the_config(job: Job, server: EngineServer) -> None:
     server.script = lambda _: Reply(delay=0.05)
     async with EngineServer(job.model, lambda _: Reply(delay=0.05)) as other:
-        job.datasets, job.generation = {"A": prompts(300)}, {"retries": 0}
+        job.datasets, job.generation = {"A": prompts(600)}, {"retries": 0}
         async with job.use(server).generating() as task:
             await until(lambda: server.count > 20)
             job.use(other).endpoints[0]["name"] = "s1"
@@ -147,7 +151,7 @@ async def test_endpoints_come_and_go_with_the_config(job: Job, server: EngineSer
             await until(lambda: other.count > 0)
             server.stop()
             code, progress = await task
-    assert (code, progress.ok, progress.errors) == (ExitCode.DONE, 300, 0)
+    assert (code, progress.ok, progress.errors) == (ExitCode.DONE, 600, 0)
     unique(job.lines())
 
 

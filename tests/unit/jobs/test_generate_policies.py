@@ -50,7 +50,7 @@ STATUSES = [
     (500, FailureKind.SERVER_ERROR, Verdict.RETRY),
     (504, FailureKind.PROXY_TIMEOUT, Verdict.RETRY),
     (599, FailureKind.SERVER_ERROR, Verdict.RETRY),
-    (302, FailureKind.INVALID_RESPONSE, Verdict.RETRY),
+    (302, FailureKind.REFUSED, Verdict.STOP),
 ]
 
 

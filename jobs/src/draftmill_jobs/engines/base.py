@@ -81,6 +81,10 @@ class StreamingRoute(Route):
     def streaming_body(self, ask: Ask) -> bytes:
         """The JSON of a request for a streamed answer."""
 
+    def replaces(self, event: dict[str, Any], earlier: dict[str, Any]) -> bool:  # noqa: ARG002 - seldom so
+        """Whether an event of a stream says all that the one before it says."""
+        return False
+
     @abstractmethod
     def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Brings the events of a stream to the form of a whole answer.

@@ -128,16 +128,21 @@ def read_error(body: bytes) -> ErrorBody:
 
 
 def failure_from_status(
-    status: int, body: bytes, *, retry_after: str | None = None, now: datetime | None = None
+    status: int,
+    body: bytes,
+    *,
+    retry_after: str | None = None,
+    location: str | None = None,
+    now: datetime | None = None,
 ) -> RequestFailedError:
-    """The failure that an HTTP status and body tell of."""
+    """The failure that an HTTP status, its headers and body tell of."""
     error = read_error(body)
     if status in _BY_STATUS:
         kind = _BY_STATUS[status]
     elif status >= 500:
         kind = FailureKind.SERVER_ERROR
-    elif status >= 400:
-        kind = FailureKind.REFUSED  # about payment, method, proxy, law, ...: never about one row
+    elif status >= 300:
+        kind = FailureKind.REFUSED  # about another address, payment, method, law, ...: never about one row
     else:
         kind = FailureKind.INVALID_RESPONSE
     if kind is FailureKind.BAD_REQUEST and (
@@ -147,6 +152,8 @@ def failure_from_status(
     message = f"HTTP {status}: {error.message}" if error.message else f"HTTP {status}"
     if kind is FailureKind.PROXY_TIMEOUT:
         message += " (a proxy between here and the server gave up: raise its read timeout or go around it)"
+    if status < 400 and location is not None:
+        message += f" (a redirect to {location}, which is not followed: give the server's own address)"
     return RequestFailedError(kind, message, retry_after=_seconds(retry_after, now or datetime.now(UTC)))
 
 

@@ -71,6 +71,13 @@ class SglangGenerate(StreamingRoute):
         )
         return check_counts(answer)
 
+    def replaces(self, event: dict[str, Any], earlier: dict[str, Any]) -> bool:
+        """Always, unless the server streams increments: then an event has fewer ids than it counts."""
+        stated = object_of(event.get("meta_info"), "meta_info").get("completion_tokens")
+        is_cumulative = stated is None or len(list_of(event.get("output_ids"), "output_ids")) == stated
+        has_prompt = earlier.get("prompt_token_ids") is None or event.get("prompt_token_ids") is not None
+        return is_cumulative and has_prompt
+
     def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The last event holds everything, unless the server was started to stream increments."""
         if not events:

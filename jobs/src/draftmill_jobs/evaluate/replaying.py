@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
-
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.shared import Engine
 from draftmill_api.v1alpha1.synthrun import Api
 from draftmill_jobs.engines.base import Ask
-from draftmill_jobs.engines.client import post, read_metrics_page
+from draftmill_jobs.engines.client import Session, post, read_metrics_page
 from draftmill_jobs.engines.failures import RequestFailedError, Verdict
 from draftmill_jobs.engines.routes import route_for
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
@@ -52,7 +50,7 @@ class Replayed:
 
 
 async def replay(
-    session: aiohttp.ClientSession,
+    session: Session,
     spec: EndpointSpec,
     prompts: Sequence[Prompt],
     *,
@@ -162,7 +160,7 @@ class _Asking:
 _NUMBERS: Final = itertools.count()
 
 
-async def _counters(session: aiohttp.ClientSession, spec: EndpointSpec) -> Drafted | None:
+async def _counters(session: Session, spec: EndpointSpec) -> Drafted | None:
     if spec.engine is Engine.SGLANG:
         return None  # its answers say it
     page = await read_metrics_page(session, spec.url)

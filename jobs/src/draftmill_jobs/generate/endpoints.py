@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 
-import aiohttp
-
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
-from draftmill_jobs.engines.client import is_healthy, send
+from draftmill_jobs.engines.client import Session, is_healthy, send
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 from draftmill_jobs.generate.life import Flight, Life
 
@@ -54,7 +52,7 @@ class EndpointPool:
     """All endpoints of the run."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, clock: Callable[[], float], connect_timeout: Callable[[], float]
+        self, session: Session, clock: Callable[[], float], connect_timeout: Callable[[], float]
     ) -> None:
         self.endpoints: dict[str, Endpoint] = {}
         self.session = session
