@@ -166,3 +166,37 @@ def _shuffled(value: Any, source: random.Random) -> Any:
     keys = list(value)
     source.shuffle(keys)
     return {key: _shuffled(value[key], source) for key in keys}
+
+
+@pytest.mark.parametrize("role", [Role.PLAN, Role.WORKER, Role.FINISH])
+def test_models_and_data_on_one_claim_are_one_volume_of_a_job(role: Role) -> None:
+    """A kubelet waits for the second volume of a claim without an end."""
+    claim = {"persistentVolumeClaim": {"claimName": "everything"}}
+    pod = job(role, spec(**KIMI, storage={"models": claim, "data": claim}))["spec"]["template"]["spec"]
+    (volume,) = (volume for volume in pod["volumes"] if "persistentVolumeClaim" in volume)
+    mounts = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == volume["name"]]
+    assert mounts == [
+        {"name": volume["name"], "mountPath": "/models", "readOnly": True},
+        {"name": volume["name"], "mountPath": "/data"},
+    ]
+
+
+def test_a_claim_that_a_server_has_a_second_time_only_to_read_is_mounted_so() -> None:
+    again = {"name": "again", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}
+    pod = {
+        "volumes": [{"name": "cache", "persistentVolumeClaim": {"claimName": "models"}}, again],
+        "volumeMounts": [
+            {"name": "cache", "mountPath": "/cache", "readOnly": True},
+            {"name": "again", "mountPath": "/again"},
+        ],
+    }
+    rendered = server(spec(**{**SMALL, "server": SMALL["server"] | {"pod": pod}}))["spec"]["template"]["spec"]
+    claims = [volume for volume in rendered["volumes"] if "persistentVolumeClaim" in volume]
+    assert claims == [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
+    (container,) = rendered["containers"]
+    paths = {
+        one["mountPath"]: one.get("readOnly", False)
+        for one in container["volumeMounts"]
+        if one["name"] == "models"
+    }
+    assert paths == {"/models": True, "/cache": True, "/again": True}

@@ -19,7 +19,7 @@ from draftmill_operator.render.pods import OF_EVERY_POD
 from draftmill_operator.render.ranks import ranks_environment, ranks_job_spec, with_ranks
 from draftmill_operator.render.server import away_from
 from draftmill_operator.render.sidecar import with_sidecar
-from draftmill_operator.render.volumes import DATA, INPUT, MODELS, mount, pod_volume
+from draftmill_operator.render.volumes import DATA, INPUT, MODELS, each_claim_once, mount, pod_volume
 from draftmill_operator.render.workload import Workload
 from draftmill_operator.run import Role, RunIdentity
 
@@ -174,6 +174,7 @@ def _pod_template(
     if request.on_one_node:
         template = template | {"spec": template["spec"] | {"affinity": _beside_each_other(run)}}
     template = _overridden(run, template, work, defaults, request)
+    template = template | {"spec": each_claim_once(template["spec"])}
     if request.excluded_nodes:
         template = template | {"spec": away_from(template["spec"], request.excluded_nodes)}
     return _with_environment(template, _contract_environment(run, work, request))

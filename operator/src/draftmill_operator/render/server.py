@@ -22,7 +22,7 @@ from draftmill_operator.render.metadata import (
 from draftmill_operator.render.names import child_name
 from draftmill_operator.render.overrides import apply_overrides, merge
 from draftmill_operator.render.pods import OF_EVERY_POD
-from draftmill_operator.render.volumes import MODELS, model_path, mount, pod_volume
+from draftmill_operator.render.volumes import MODELS, each_claim_once, model_path, mount, pod_volume
 from draftmill_operator.render.workload import Workload
 from draftmill_operator.run import Role, RunIdentity
 
@@ -110,7 +110,8 @@ def server_template(
         }
         | Hardware.of(server).pod(),
     }
-    return _hashed(apply_overrides(template, merge(defaults.server, server.pod)))
+    template = apply_overrides(template, merge(defaults.server, server.pod))
+    return _hashed(template | {"spec": each_claim_once(template["spec"])})
 
 
 def _hashed(template: Manifest) -> Manifest:
