@@ -65,7 +65,6 @@ class Asker:
 
     def __post_init__(self) -> None:
         self._stopping = False
-        self._some_settled = asyncio.Event()
         self._some_back = asyncio.Event()
         self._waiting: set[asyncio.Task[None] | None] = set()
         self._record_model = RecordModel(name=self.model.name, fingerprint=self.model.facts.fingerprint)
@@ -175,7 +174,7 @@ class Asker:
 
         def written() -> None:
             dataset.tally.add_record(record.status, record.finish_reason, record.completion_tokens)
-            self._note_settled()
+            self.settled()
 
         await self.writer.put(dataset.records, encode(record), written)
 
@@ -193,18 +192,9 @@ class Asker:
         def written() -> None:
             dataset.tally.errors += 1
             self.board.failures.add(letter.__dict__)
-            self._note_settled()
+            self.settled()
 
         await self.writer.put(dataset.dead_letters, encode(letter), written)
-
-    async def until_settled(self) -> None:
-        """Waits until one more row has its record or dead letter."""
-        self._some_settled.clear()
-        await self._some_settled.wait()
-
-    def _note_settled(self) -> None:
-        self._some_settled.set()
-        self.settled()
 
     def stop(self) -> None:
         """Ends rows between two tries, now and from now on; those in flight go on."""

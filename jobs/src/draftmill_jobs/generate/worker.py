@@ -142,6 +142,11 @@ class Worker:
             async with open_session() as session:
                 with reporter(self._board, self._clock) as shown:
                     pool = EndpointPool(session, self._clock, self._connect_timeout)
+
+                    def settled() -> None:
+                        shown.settled()
+                        admissions.settled()
+
                     asker = Asker(
                         pool=pool,
                         limiter=self._limiter,
@@ -153,7 +158,7 @@ class Worker:
                         retries=lambda: self._loaded.config.generation.retries,
                         short_prompt=self._short_prompt,
                         rng=random.Random(),  # noqa: S311 - jitter, not a secret
-                        settled=shown.settled,
+                        settled=settled,
                     )
                     admissions = Admissions(datasets, asker, self._share)
                     try:

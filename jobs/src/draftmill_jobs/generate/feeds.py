@@ -1,0 +1,164 @@
+"""One dataset on its way into the pool of requests: its rows are read ahead of their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import islice
+
+import orjson
+
+from draftmill_api.record import DeadLetter, row_id
+from draftmill_jobs.generate.asking import now_text
+from draftmill_jobs.generate.budget import Admission, TokenBudget
+from draftmill_jobs.generate.order import LookAhead, Standing
+from draftmill_jobs.generate.records import unusable_row
+from draftmill_jobs.generate.resume import OpenDataset, leave_out_strangers
+from draftmill_jobs.prompts.rows import Question, SourceRow, owns, read_rows
+from draftmill_jobs.shared.left_out import note_left_out
+from draftmill_jobs.shared.settings import Share
+
+_BATCH = 128  # source rows read at once, off the event loop
+_MOST_AHEAD = 256  # rows read ahead
+_LARGEST_AHEAD = 32 << 20  # bytes of prompts read ahead, of all datasets together
+
+
+class Feed:
+    """Reads a dataset's rows, and holds those that are to be asked until their turn comes.
+
+    Attributes:
+        admitted: Rows asked or buried in this attempt.
+        set_aside: Of those asked, the ones that still wait for a place.
+    """
+
+    def __init__(self, dataset: OpenDataset, share: Share, news: asyncio.Event, datasets: int) -> None:
+        settings = dataset.settings
+        self.dataset = dataset
+        self.admitted = 0
+        self.set_aside = 0
+        self._share = share
+        self._news = news
+        self._largest_ahead = _LARGEST_AHEAD // datasets
+        self._rows = LookAhead[Question]()
+        self._room, self._emptied = asyncio.Event(), asyncio.Event()
+        self._is_read_through = False
+        self._is_closed = False
+        self._settled_before = dataset.tally.done + dataset.tally.errors
+        cap = None if settings.max_tokens is None else share.of_tokens(settings.max_tokens)
+        self._budget = TokenBudget(cap, settings.sampling.max_completion_tokens)
+
+    async def read(self, bury: Callable[[OpenDataset, DeadLetter], Awaitable[None]]) -> None:
+        """Reads the dataset through, and returns when none of its rows waits for its turn any longer.
+
+        Args:
+            bury: Writes the dead letter of a row that cannot be asked.
+
+        Raises:
+            JobError: The source cannot be read, or the disk does not take what is to be written.
+        """
+        async for row in _in_batches(read_rows(self.dataset.settings)):
+            for sample in self._samples_to_do(row):
+                if row.prompt is None:
+                    self.admitted += 1
+                    name = self.dataset.settings.name
+                    await bury(self.dataset, unusable_row(name, row, sample, now_text()))
+                else:
+                    await self._put(Question(row.key, row.position, sample, row.prompt))
+        self._is_read_through = True
+        self._note()
+        await self._emptied.wait()
+        await asyncio.to_thread(_close_accounts, self.dataset)
+
+    @property
+    def has_row(self) -> bool:
+        """Whether a row waits for its turn."""
+        return len(self._rows) > 0
+
+    @property
+    def is_over(self) -> bool:
+        """No row waits, and none will come."""
+        return self._is_read_through and not self._rows
+
+    @property
+    def standing(self) -> Standing:
+        """What is known of the dataset's answers."""
+        tally = self.dataset.tally
+        longest = self.dataset.settings.sampling.max_completion_tokens
+        expected = tally.completion_tokens / tally.done if tally.done else float(longest)
+        return Standing(tally.done + self._in_flight, expected)
+
+    def admission(self) -> Admission:
+        """What the token budget says about one more row."""
+        tally = self.dataset.tally
+        return self._budget.admits(
+            tokens=tally.completion_tokens, records=tally.done, in_flight=self._in_flight
+        )
+
+    def take(self, *, longest: bool) -> Question:
+        """The row whose turn it is.
+
+        With a token budget rows go in their source's order, for those that it leaves out shall not be the
+        short ones.
+        """
+        question = self._rows.take(longest=longest and self.dataset.settings.max_tokens is None)
+        self._note()
+        return question
+
+    def close(self) -> None:
+        """The token budget is spent: what has not been asked is left out."""
+        self._is_closed = True
+        self.dataset.tally.not_admitted += self._rows.clear()
+        self._note()
+
+    @property
+    def _in_flight(self) -> int:
+        """Rows asked but not settled."""
+        tally = self.dataset.tally
+        return self.admitted - (tally.done + tally.errors - self._settled_before)
+
+    async def _put(self, question: Question) -> None:
+        while not self._is_closed and self._is_full:
+            self._room.clear()
+            await self._room.wait()
+        if self._is_closed:
+            self.dataset.tally.not_admitted += 1
+        else:
+            self._rows.put(question, len(orjson.dumps(question.prompt.messages)))
+            self._news.set()
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._rows) >= _MOST_AHEAD or self._rows.size >= self._largest_ahead
+
+    def _note(self) -> None:
+        """Tells whoever waits for it that a row has gone."""
+        if not self._is_full:
+            self._room.set()
+        if self.is_over:
+            self._emptied.set()
+        self._news.set()
+
+    def _samples_to_do(self, row: SourceRow) -> list[int]:
+        """The samples of a row that are this worker's and not settled; those of a duplicate are skipped."""
+        dataset = self.dataset
+        samples = range(dataset.settings.sampling.samples_per_prompt)
+        mine = [sample for sample in samples if owns(self._share, row_id(row.key, sample))]
+        if not dataset.table.meet(row.key):
+            dataset.tally.skipped += len(mine)
+            return []
+        return [sample for sample in mine if not dataset.table.is_settled(row_id(row.key, sample))]
+
+
+def _close_accounts(dataset: OpenDataset) -> None:
+    """Every row of the source has been met."""
+    if dataset.settings.max_tokens is None:
+        leave_out_strangers(dataset)
+    elif dataset.tally.not_admitted:
+        note_left_out(dataset.settings.folder, dataset.share, dataset.tally.not_admitted)
+
+
+async def _in_batches(rows: Iterator[SourceRow]) -> AsyncIterator[SourceRow]:
+    """The same rows, read off the event loop."""
+    while batch := await asyncio.to_thread(lambda: list(islice(rows, _BATCH))):
+        for row in batch:
+            yield row

@@ -1,0 +1,87 @@
+"""Which row is asked next: of the dataset with the longest answers, the longest prompt read ahead. Pure.
+
+What takes long has to begin early. When the last row has been admitted, places run empty one by one until the
+last answer has come; the shorter those last answers, the less stands idle. (The rule "longest processing time
+first": Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969).)
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, Generic, TypeVar
+
+SCOUTS: Final = 8  # first rows of every dataset that are asked before all others: how long are its answers?
+_GONE: Final = 64  # entries of rows that have gone, before a heap is made anew without them
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of a dataset's answers.
+
+    Attributes:
+        answers: Answers that have come or are under way.
+        expected: Tokens of an answer, as far as can be told.
+    """
+
+    answers: int
+    expected: float
+
+
+def urgency(standing: Standing) -> tuple[bool, float]:
+    """The key by which the dataset is chosen whose row is asked next: the greatest goes first.
+
+    Datasets of which next to nothing is known send a few scouts ahead; then those with long answers go first.
+    """
+    return standing.answers < SCOUTS, standing.expected
+
+
+class LookAhead(Generic[Row]):
+    """Rows of one dataset that were read but not asked yet, so that the longest of them can go first."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Row, int]] = {}  # by number, in the order in which they came
+        self._by_size: list[tuple[int, int]] = []  # heap of (-size, number), those that have gone among them
+        self._numbers = count()
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, row: Row, size: int) -> None:
+        """Takes in a row; `size` is that of its prompt, in any unit."""
+        number = next(self._numbers)
+        self._rows[number] = (row, size)
+        heapq.heappush(self._by_size, (-size, number))
+        self.size += size
+
+    def take(self, *, longest: bool) -> Row:
+        """Gives the longest row, or the one that came first; of equally long ones the first.
+
+        Raises:
+            IndexError: There is none.
+        """
+        if not self._rows:
+            raise IndexError("no row was read ahead")
+        row, size = self._rows.pop(self._longest() if longest else next(iter(self._rows)))
+        self.size -= size
+        if len(self._by_size) > 2 * len(self._rows) + _GONE:
+            self._by_size = [(-size, number) for number, (_, size) in self._rows.items()]
+            heapq.heapify(self._by_size)
+        return row
+
+    def clear(self) -> int:
+        """Drops all rows; says how many there were."""
+        dropped = len(self._rows)
+        self._rows.clear()
+        self._by_size.clear()
+        self.size = 0
+        return dropped
+
+    def _longest(self) -> int:
+        while (number := heapq.heappop(self._by_size)[1]) not in self._rows:
+            pass
+        return number
