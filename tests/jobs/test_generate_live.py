@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import WorkerState
 from draftmill_api.record import prompt_key, row_id
 from draftmill_jobs.engines.connections import Connections
@@ -20,11 +19,10 @@ from draftmill_jobs.generate import retry
 from draftmill_jobs.prompts.rows import owns
 from draftmill_jobs.prompts.shapes import read_prompt
 from draftmill_jobs.shared import left_out
-from draftmill_jobs.shared.config import load
 from draftmill_jobs.shared.settings import Share
 from tests.support.engine_server import EngineServer, Fail, Hold, Reply, Stall
 from tests.support.job import Job, prompts, unique, until
-from tests.support.job_pages import get, progress_when
+from tests.support.job_pages import get, in_force, progress_when
 from tests.support.ports import free_port
 
 
@@ -110,12 +108,6 @@ async def test_a_request_has_the_connect_timeout_in_force(
         await task
     assert set(limits[:before]) == {3.0}
     assert set(limits[before:]) == {7.0}
-
-
-async def in_force(job: Job, port: int) -> None:
-    """Writes the config, and waits until the worker works with it."""
-    written = load(job.write(), SynthJobConfig).hash
-    await progress_when(port, lambda seen: seen.config_hash == written, within=10.0)
 
 
 async def test_a_config_that_is_half_written_leaves_the_old_one_in_force(

@@ -42,6 +42,7 @@ class Job:
     model: TinyModel
     datasets: dict[str, list[Any]] = field(default_factory=lambda: {"A": prompts(20)})
     endpoints: list[dict[str, str]] = field(default_factory=list)
+    endpoint_fields: dict[str, dict[str, Any]] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=lambda: {"maxCompletionTokens": 64})
     compression: str = "None"
     generation: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +82,9 @@ class Job:
             "datasets": datasets,
             "sampling": self.sampling,
             "generation": {"concurrency": 16, "connectTimeout": "2s", **self.generation},
-            "endpoints": self.endpoints,
+            "endpoints": [
+                endpoint | self.endpoint_fields.get(endpoint["name"], {}) for endpoint in self.endpoints
+            ],
             "resumeToken": self.resume_token,
         }
         temporary = self.path.with_suffix(".tmp")

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 import aiohttp
 
+from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import Progress
+from draftmill_jobs.shared.config import load
+from tests.support.job import Job
 
 
 async def get(port: int, path: str) -> str:
@@ -27,3 +30,9 @@ async def progress_when(port: int, condition: Callable[[Progress], bool], within
                 if condition(seen):
                     return seen
             await asyncio.sleep(0.05)
+
+
+async def in_force(job: Job, port: int) -> None:
+    """Writes the config, and waits until the worker works with it."""
+    written = load(job.write(), SynthJobConfig).hash
+    await progress_when(port, lambda seen: seen.config_hash == written, within=10.0)

@@ -17,6 +17,7 @@ class Case(NamedTuple):
 
 _SERVER: Final[Manifest] = {
     "replicas": 2,
+    "concurrencyPerReplica": 64,
     "keepAfterSuccess": "10m",
     "keepAfterFailure": "10m",
     "engine": "VLLM",

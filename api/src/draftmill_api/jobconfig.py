@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from draftmill_api.base import ApiModel
-from draftmill_api.v1alpha1.shared import Endpoint, HuggingFaceModel
+from draftmill_api.v1alpha1.shared import HuggingFaceModel
 from draftmill_api.v1alpha1.synthrun import (
     Compression,
     Generation,
     HuggingFaceDataset,
     Sampling,
     SamplingOverrides,
+    SynthEndpoint,
     TemplateArguments,
 )
 
@@ -100,7 +101,7 @@ class SynthJobConfig(ApiModel):
     resume_token: str = Field(
         default="", max_length=64, description="Another word than before: a paused worker goes on."
     )
-    endpoints: list[Endpoint] = Field(default_factory=list, max_length=64)
+    endpoints: list[SynthEndpoint] = Field(default_factory=list, max_length=64)
     context_length: int | None = Field(
         default=None, ge=1, description="Sequence limit that the servers were started with, in tokens."
     )
@@ -115,7 +116,7 @@ class SynthJobConfig(ApiModel):
 
     @field_validator("endpoints")
     @classmethod
-    def _endpoints_have_names_of_their_own(cls, endpoints: list[Endpoint]) -> list[Endpoint]:
+    def _endpoints_have_names_of_their_own(cls, endpoints: list[SynthEndpoint]) -> list[SynthEndpoint]:
         refuse_same_name([endpoint.name for endpoint in endpoints], "endpoints", "which the records carry")
         return endpoints
 

@@ -52,6 +52,7 @@ def test_every_refusal_names_the_field_and_a_remedy() -> None:
 def test_what_is_live_by_design_is_live() -> None:
     assert {field.path for field in SYNTH_RUN if field.change is Change.LIVE} == {
         "server.replicas",
+        "server.concurrencyPerReplica",
         "server.keepAfterSuccess",
         "server.keepAfterFailure",
         "endpoints",

@@ -12,6 +12,7 @@ from draftmill_api.v1alpha1.synthrun import ErrorPolicy
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
 from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.limiter import Caps, Limiter
+from tests.support.endpoints import lease
 
 
 def failed(reason: str = "server_error", identity: str = "k") -> FailedRow:
@@ -98,12 +99,12 @@ def fail(guard: Guard, rows: int) -> None:
 
 
 async def is_admitted(limiter: Limiter) -> bool:
-    lease = asyncio.ensure_future(limiter.lease())
+    waiting = asyncio.ensure_future(lease(limiter))
     await asyncio.sleep(0)
-    if not lease.done():
-        lease.cancel()
+    if not waiting.done():
+        waiting.cancel()
         return False
-    lease.result().release()
+    waiting.result().release()
     return True
 
 
@@ -189,8 +190,8 @@ async def test_a_worker_that_is_about_to_exit_says_how_to_start_it_again_and_sta
 
 async def test_rows_that_wait_for_a_lease_stay_where_they_are_until_it_goes_on() -> None:
     limiter = Limiter(Caps(1, 1))
-    held = await limiter.lease()
-    waiting = asyncio.ensure_future(limiter.lease())
+    held = await lease(limiter)
+    waiting = asyncio.ensure_future(lease(limiter))
     await asyncio.sleep(0)
     limiter.pause()
     held.release()

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from draftmill_api.names import TERMINATION_MESSAGE_CUT
 from draftmill_api.progress import Progress, TerminationMessage
 from draftmill_api.v1alpha1.status import Failure
 from draftmill_jobs.engines.remedies import REMEDIES
+from draftmill_jobs.generate import tries
 from draftmill_jobs.shared.termination import encode
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Situation
@@ -102,8 +105,9 @@ def failures_after(where: Situation) -> list[Failure]:
 
 
 async def test_the_ten_most_frequent_of_eleven_reasons_in_two_datasets_are_in_the_status(
-    job: Job, server: EngineServer
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tries, "_EXCUSES", 0)
     server.script = script
     job.datasets = {name: rows_that_fail(reasons) for name, reasons in ROWS.items()}
     job.datasets["B"].append({"prompt": "held"})

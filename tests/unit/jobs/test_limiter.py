@@ -8,14 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftmill_jobs.generate.endpoints import Endpoint
 from draftmill_jobs.generate.limiter import Caps, Lease, Limiter, Size
+from tests.support.endpoints import an_endpoint, lease
 
 LONG, SHORT = Size.LONG, Size.SHORT
 
 
+@pytest.fixture
+def server() -> Endpoint:
+    return an_endpoint()
+
+
 async def wait_for(limiter: Limiter, *sizes: Size) -> list[asyncio.Task[Lease]]:
     """Requests that come in this order and take their places, or wait."""
-    tasks = [asyncio.create_task(limiter.lease(size)) for size in sizes]
+    tasks = [asyncio.create_task(lease(limiter, size)) for size in sizes]
     await settled()
     return tasks
 
@@ -31,12 +38,13 @@ def who_went(tasks: list[asyncio.Task[Lease]]) -> list[bool]:
 
 async def test_leases_are_capped_handed_on_and_released_once() -> None:
     limiter = Limiter(Caps(2, 2))
-    first, second = await limiter.lease(), await limiter.lease()
-    late = asyncio.create_task(limiter.lease())
-    again = asyncio.create_task(limiter.lease(first=True))
+    first, second = await lease(limiter), await lease(limiter)
+    late = asyncio.create_task(lease(limiter))
+    again = asyncio.create_task(lease(limiter, first=True))
     await settled()
     first.release()
-    first.release()
+    with pytest.raises(RuntimeError, match="a lease on s0 is released twice"):
+        first.release()
     await settled()
     assert again.done(), "a row that was asked before goes first"
     assert not late.done()
@@ -45,13 +53,63 @@ async def test_leases_are_capped_handed_on_and_released_once() -> None:
         pass
     second.release()
     (await again).release()
-    leases = [await limiter.lease() for _ in range(3)]
-    waiting = asyncio.create_task(limiter.lease())
+    leases = [await lease(limiter) for _ in range(3)]
+    waiting = asyncio.create_task(lease(limiter))
     await settled()
     waiting.cancel()
     leases[0].release()
     await settled()
-    (await limiter.lease()).release()
+    (await lease(limiter)).release()
+    assert limiter.leased == 2
+
+
+async def test_a_place_that_was_given_to_a_task_that_ends_goes_to_the_next() -> None:
+    limiter = Limiter(Caps(1, 1))
+    held = await lease(limiter)
+    (ended, other) = await wait_for(limiter, LONG, LONG)
+    held.release()
+    ended.cancel()
+    await settled()
+    assert other.done()
+
+
+async def test_a_request_waits_for_a_server_with_room_and_holds_no_other_place_meanwhile(
+    server: Endpoint,
+) -> None:
+    limiter = Limiter(Caps(4, 4))
+    server.gate.set_cap(1)
+
+    def choose() -> Endpoint | None:
+        return server if server.gate.has_room(0.0) else None
+
+    first = await limiter.lease(LONG, choose)
+    waiting = asyncio.create_task(limiter.lease(LONG, choose))
+    await settled()
+    assert (waiting.done(), limiter.leased, server.gate.taken) == (False, 1, 1)
+    first.release()
+    await settled()
+    assert waiting.done()
+    another = asyncio.create_task(limiter.lease(SHORT, choose))
+    await settled()
+    server.gate.set_cap(2)
+    limiter.look_again()
+    await settled()
+    assert another.done()
+    assert server.gate.taken == 2
+
+
+async def test_a_probe_goes_before_all_rows_and_to_a_server_without_room(server: Endpoint) -> None:
+    limiter = Limiter(Caps(1, 1))
+    server.gate.set_cap(1)
+    held = await limiter.lease(LONG, lambda: server)
+    row = asyncio.create_task(limiter.lease(LONG, lambda: None, first=True))
+    probe = asyncio.create_task(limiter.probe(server))
+    await settled()
+    assert not probe.done(), "it counts among the requests in flight"
+    held.release()
+    await settled()
+    assert (probe.done(), row.done()) == (True, False)
+    row.cancel()
 
 
 async def test_short_ones_go_beyond_the_cap_that_holds_long_ones_back() -> None:
@@ -67,7 +125,7 @@ async def test_short_ones_alone_may_have_all_places() -> None:
 
 async def test_a_long_one_that_waits_for_any_place_goes_before_short_ones_that_came_later() -> None:
     limiter = Limiter(Caps(long=2, total=2))
-    held = [await limiter.lease(SHORT), await limiter.lease(SHORT)]
+    held = [await lease(limiter, SHORT), await lease(limiter, SHORT)]
     tasks = await wait_for(limiter, LONG, SHORT, SHORT)
     held[0].release()
     await settled()
@@ -76,8 +134,8 @@ async def test_a_long_one_that_waits_for_any_place_goes_before_short_ones_that_c
 
 async def test_a_place_of_a_short_one_is_not_for_a_long_one_above_its_cap() -> None:
     limiter = Limiter(Caps(long=1, total=2))
-    await limiter.lease(LONG)
-    short = await limiter.lease(SHORT)
+    await lease(limiter, LONG)
+    short = await lease(limiter, SHORT)
     tasks = await wait_for(limiter, LONG, SHORT)
     short.release()
     await settled()
@@ -94,7 +152,7 @@ async def test_a_place_of_a_short_one_is_not_for_a_long_one_above_its_cap() -> N
 )
 async def test_other_caps_are_in_force_at_once(caps: Caps, went: list[bool]) -> None:
     limiter = Limiter(Caps(2, 2))
-    await limiter.lease(LONG), await limiter.lease(LONG)
+    await lease(limiter, LONG), await lease(limiter, LONG)
     tasks = await wait_for(limiter, LONG, SHORT, SHORT)
     limiter.set_caps(caps)
     await settled()

@@ -46,6 +46,7 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("model", Change.REFUSED, _ANEW),
     Field("storage", Change.REFUSED, _AGAIN),
     Field("server.replicas", Change.LIVE),
+    Field("server.concurrencyPerReplica", Change.LIVE),
     Field("server.keepAfterSuccess", Change.LIVE),
     Field("server.keepAfterFailure", Change.LIVE),
     Field("server.engine", Change.REFUSED, _ANEW),

@@ -278,6 +278,37 @@ class Output(ApiModel):
     )
 
 
+_MOST_AT_A_SERVER = says(
+    "concurrency of a server is its number of requests in flight at once: from 1 to 65536"
+)
+
+
+class SynthServer(Server):
+    """Inference servers that the operator starts for the run and removes at its end."""
+
+    concurrency_per_replica: int | None = Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description="Most requests in flight at once at each server pod, shared among the workers; "
+        "generation.concurrency alone limits them when left out.",
+        json_schema_extra=_MOST_AT_A_SERVER,
+    )
+
+
+class SynthEndpoint(Endpoint):
+    """An inference server that answers requests."""
+
+    concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description="Most requests in flight at once at this server, shared among the workers; "
+        "generation.concurrency alone limits them when left out.",
+        json_schema_extra=_MOST_AT_A_SERVER,
+    )
+
+
 class SynthRunSpec(RunSpec):
     """What a SynthRun shall produce, and with what."""
 
@@ -315,10 +346,10 @@ class SynthRunSpec(RunSpec):
 
     model: Model = Field(description="The target model.")
     storage: Storage = Field(description="Volumes of the run.")
-    server: Server | None = Field(
+    server: SynthServer | None = Field(
         default=None, description="Servers that the operator starts; or use endpoints."
     )
-    endpoints: list[Endpoint] | None = Field(
+    endpoints: list[SynthEndpoint] | None = Field(
         default=None,
         min_length=1,
         max_length=64,
@@ -373,7 +404,9 @@ __all__ = [
     "Sampling",
     "SamplingOverrides",
     "Source",
+    "SynthEndpoint",
     "SynthRun",
     "SynthRunSpec",
     "SynthRunStatus",
+    "SynthServer",
 ]

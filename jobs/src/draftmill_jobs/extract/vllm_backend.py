@@ -116,7 +116,7 @@ class Rows:
         chances = Chances()
         while not self._work.stop.is_set():
             async with self._requests:
-                endpoint = self._pool.least_loaded()
+                endpoint = self._pool.choose()
                 failure = await self._try(endpoint, row, taken) if endpoint else None
             if endpoint is None:
                 await self._unless_stopped(self._pool.until_up())

@@ -102,14 +102,14 @@ class Admissions:
             self._set_aside.add(task)
             task.add_done_callback(self._set_aside.discard)
         else:
-            lease = await limiter.lease(size)
+            lease = await self._asker.lease(size)
             task = group.create_task(self._asker.ask(feed.dataset, question, lease))
         self._rows.add(task)
         task.add_done_callback(self._rows.discard)
 
     async def _ask_later(self, feed: Feed, question: Question) -> None:
         """Asks a long row when those before it have had their place."""
-        lease = await self._asker.limiter.lease(Size.LONG)
+        lease = await self._asker.lease(Size.LONG)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - runs in a task of its own
         self._set_aside.discard(task)

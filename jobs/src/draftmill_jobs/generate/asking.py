@@ -28,8 +28,8 @@ from draftmill_jobs.generate.records import (
     takes_long,
 )
 from draftmill_jobs.generate.resume import OpenDataset
-from draftmill_jobs.generate.retry import backoff
 from draftmill_jobs.generate.tokenize import TokenizerThread
+from draftmill_jobs.generate.tries import Next, Tries
 from draftmill_jobs.generate.writer import Writer
 from draftmill_jobs.model.answer_text import AnswerReader
 from draftmill_jobs.model.facts import TargetModel
@@ -93,48 +93,47 @@ class Asker:
             JobRefusedError: The server refuses us, whatever the row.
             asyncio.CancelledError: The worker is stopping; the row stays as it was.
         """
-        tries = 0
+        tries = Tries()
         while True:
+            endpoint, size = lease.server, lease.size
             with lease:
-                endpoint = self.pool.least_loaded()
+                started = self.pool.clock()
                 failure = None
-                if endpoint is not None:
-                    started = self.pool.clock()
-                    try:
-                        answer = await self._try(endpoint, dataset, question)
-                    except RequestFailedError as error:
-                        failure = error
-            if endpoint is None:
-                await self._wait(self.pool.until_up())
-            elif failure is None:
+                try:
+                    answer = await self._try(endpoint, dataset, question)
+                except RequestFailedError as error:
+                    failure = error
+                self.pool.ended(endpoint, lease.generation, failure)
+            if failure is None:
                 latency = self.pool.clock() - started
                 await self._keep(dataset, question, endpoint, answer, latency)
                 return
-            elif await self._is_over(endpoint, failure, tries):
-                await self._bury(dataset, question, failure, tries + 1)
-                return
-            elif await self.pool.is_lost(endpoint):
-                self.board.retried += 1  # the server's loss costs the row no try
-            else:
-                tries += 1
-                self.board.retried += 1
-                await self._wait(asyncio.sleep(backoff(tries, failure.retry_after, self.rng)))
-            lease = await self._wait(self.limiter.lease(lease.size, first=True))
+            match await self._judge(endpoint, failure, tries):
+                case Next.GIVE_UP:
+                    await self._bury(dataset, question, failure, tries.spent)
+                    return
+                case Next.LATER:
+                    await self._wait(asyncio.sleep(tries.pause(failure, self.rng)))
+                case Next.NOW:
+                    pass
+            self.board.retried += 1
+            lease = await self._wait(self.lease(size, avoid=endpoint, first=True))
 
-    async def _is_over(self, endpoint: Endpoint, failure: RequestFailedError, tries: int) -> bool:
+    async def lease(self, size: Size, *, avoid: Endpoint | None = None, first: bool = False) -> Lease:
+        """Waits for a place at a server; at another one than `avoid` if there is one."""
+        return await self.limiter.lease(size, partial(self.pool.choose, avoid), first=first)
+
+    async def _judge(self, endpoint: Endpoint, failure: RequestFailedError, tries: Tries) -> Next:
+        is_lost = failure.verdict is Verdict.RETRY and await self.pool.is_lost(endpoint)
         if endpoint.removed:
-            return False  # perhaps for that very failure: its last words are nothing against the row
-        match failure.verdict:
-            case Verdict.STOP:
-                raise JobRefusedError(
-                    "EndpointRefused",
-                    f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) refuses every "
-                    f"request: {failure.message}; check its address, the model's name and access rights",
-                )
-            case Verdict.DEAD:
-                return True
-            case Verdict.RETRY:
-                return tries >= self.retries() and not await self.pool.is_lost(endpoint)
+            return Next.NOW  # perhaps for that very failure: its last words are nothing against the row
+        if failure.verdict is Verdict.STOP:
+            raise JobRefusedError(
+                "EndpointRefused",
+                f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) refuses every "
+                f"request: {failure.message}; check its address, the model's name and access rights",
+            )
+        return tries.after(failure, is_lost=is_lost, retries=self.retries())
 
     async def _try(self, endpoint: Endpoint, dataset: OpenDataset, question: Question) -> Answer:
         prompt = question.prompt

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.client import Session, is_healthy, send
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.generate.gate import Gate
 from draftmill_jobs.generate.life import Flight, Life
 
 
@@ -31,6 +32,7 @@ class Endpoint:
 
     Attributes:
         spec: Name, address, engine.
+        gate: How many of our requests it may have.
         streamed: The route, when answers are streamed since the server shows no metrics.
         problem: Why it is not up, in a sentence.
     """
@@ -38,6 +40,7 @@ class Endpoint:
     spec: EndpointSpec
     route: Route
     life: Life
+    gate: Gate = field(default_factory=lambda: Gate(None))
     state: EndpointState = EndpointState.STARTING
     streamed: StreamingRoute | None = None
     problem: str = "not asked yet"
@@ -47,17 +50,28 @@ class Endpoint:
         self.went_down = asyncio.Event()
         self._check: asyncio.Task[str] | None = None
 
+    @property
+    def load(self) -> int:
+        """Requests that it has of us, or is about to have."""
+        return max(self.gate.taken, len(self.life.flights))
+
 
 class EndpointPool:
     """All endpoints of the run."""
 
     def __init__(
-        self, session: Session, clock: Callable[[], float], connect_timeout: Callable[[], float]
+        self,
+        session: Session,
+        clock: Callable[[], float],
+        connect_timeout: Callable[[], float],
+        room_came: Callable[[], None] = lambda: None,
     ) -> None:
+        """Takes what is called when an endpoint may have more room than before."""
         self.endpoints: dict[str, Endpoint] = {}
         self.session = session
         self.clock = clock
         self.connect_timeout = connect_timeout
+        self._room_came = room_came
         self._leaving: set[Endpoint] = set()
         self._some_up = asyncio.Event()
 
@@ -66,10 +80,15 @@ class EndpointPool:
         """Requests in flight, those to removed endpoints too."""
         return sum(len(endpoint.life.flights) for endpoint in (*self.endpoints.values(), *self._leaving))
 
-    def least_loaded(self) -> Endpoint | None:
-        """The endpoint that is up and has the fewest of our requests."""
-        up = [endpoint for endpoint in self.endpoints.values() if endpoint.state is EndpointState.UP]
-        return min(up, key=lambda endpoint: len(endpoint.life.flights), default=None)
+    def choose(self, avoid: Endpoint | None = None) -> Endpoint | None:
+        """Of the endpoints that are up and have room the least loaded; `avoid` only if there is no other."""
+        now = self.clock()
+        free = [
+            endpoint
+            for endpoint in self.endpoints.values()
+            if endpoint.state is EndpointState.UP and endpoint.gate.has_room(now)
+        ]
+        return min(free, key=lambda endpoint: (endpoint is avoid, endpoint.load), default=None)
 
     async def until_up(self) -> None:
         """Waits until some endpoint is up."""
@@ -97,11 +116,38 @@ class EndpointPool:
             self._leaving.add(endpoint)
         self._note()
 
-    def _note(self) -> None:
-        if self.least_loaded() is None:
-            self._some_up.clear()
+    def set_cap(self, endpoint: Endpoint, cap: int | None) -> None:
+        """Changes how many of our requests an endpoint may have; above a lower cap they run out."""
+        endpoint.gate.set_cap(cap)
+        self._room_came()
+
+    def ended(self, endpoint: Endpoint, generation: int, failure: RequestFailedError | None) -> None:
+        """Notes how a request ended that still has its place.
+
+        Args:
+            endpoint: Who was asked.
+            generation: Of its gate, when the request was admitted.
+            failure: Why there is no answer, None if there is one.
+        """
+        if failure is None:
+            endpoint.gate.answered()
+        elif failure.kind is FailureKind.OVERLOADED:
+            endpoint.gate.refused(generation, self.clock(), failure.retry_after)
+            self._look_when_open(endpoint)
+
+    def _look_when_open(self, endpoint: Endpoint) -> None:
+        closed = endpoint.gate.closed_for(self.clock())
+        if closed > 0:
+            asyncio.get_running_loop().call_later(closed, self._look_when_open, endpoint)
         else:
+            self._room_came()
+
+    def _note(self) -> None:
+        if any(endpoint.state is EndpointState.UP for endpoint in self.endpoints.values()):
             self._some_up.set()
+            self._room_came()
+        else:
+            self._some_up.clear()
 
     async def is_lost(self, endpoint: Endpoint) -> bool:
         """Whether a failed request is the server's doing: it is gone, or says that it is not well.

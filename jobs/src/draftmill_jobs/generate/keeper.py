@@ -49,6 +49,7 @@ async def keep(
             async with asyncio.TaskGroup() as watched:
                 watching = watched.create_task(watch(pool, endpoint, stall_timeout))
                 await preflight.prove(endpoint)
+                endpoint.gate.forget()
                 pool.mark(endpoint, EndpointState.UP)
                 await endpoint.went_down.wait()
                 watching.cancel()

@@ -1,12 +1,15 @@
-"""The caps on requests in flight: each request holds a lease, released exactly once."""
+"""The caps on requests in flight: each request holds a lease on a place, released exactly once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from itertools import count
 from typing import NamedTuple, Self
+
+from draftmill_jobs.generate.endpoints import Endpoint
 
 
 class Size(Enum):
@@ -14,6 +17,8 @@ class Size(Enum):
 
     SHORT = "short"
     LONG = "long"
+    PROBE = "probe"
+    """That of a preflight, which goes before all others."""
 
 
 class Caps(NamedTuple):
@@ -24,17 +29,29 @@ class Caps(NamedTuple):
 
 
 class Lease:
-    """The right to have one request of a size in flight."""
+    """The right to have one request in flight at a server.
 
-    def __init__(self, limiter: Limiter, size: Size) -> None:
+    Attributes:
+        generation: Cuts of the server's gate when the lease was given.
+    """
+
+    def __init__(self, limiter: Limiter, size: Size, server: Endpoint) -> None:
         self._limiter: Limiter | None = limiter
         self.size = size
+        self.server = server
+        self.generation = server.gate.take()
 
     def release(self) -> None:
-        """Gives the right back. A second call does nothing."""
+        """Gives the right back.
+
+        Raises:
+            RuntimeError: It has been given back already.
+        """
+        if self._limiter is None:
+            raise RuntimeError(f"a lease on {self.server.spec.name} is released twice")
         limiter, self._limiter = self._limiter, None
-        if limiter is not None:
-            limiter._give_back(self.size)
+        self.server.gate.give_back()
+        limiter._give_back(self.size)
 
     def __enter__(self) -> Self:
         return self
@@ -45,19 +62,22 @@ class Lease:
 
 class _Turn(NamedTuple):
     number: int
-    given: asyncio.Future[None]
+    size: Size
+    choose: Callable[[], Endpoint | None]
+    given: asyncio.Future[Lease]
 
 
 class Limiter:
-    """Gives leases up to caps that may change at any time, and none while paused.
+    """Gives leases up to caps that may change at any time, on servers that have room, and none while paused.
 
-    Who came first goes first. Only a long request that waits for another long one to end lets short ones
-    pass: of a place that both could have, the first gets it, so short ones cannot keep a long one out.
+    Probes go first, then who came first. Only a long request that waits for another long one to end lets
+    short ones pass: of a place that both could have, the first gets it, so short ones cannot keep a long one
+    out.
     """
 
     def __init__(self, caps: Caps) -> None:
         self._caps = caps
-        self._leased = dict.fromkeys(Size, 0)
+        self._leased: dict[Size, int] = dict.fromkeys(Size, 0)
         self._paused = False
         self._waiting: dict[Size, deque[_Turn]] = {size: deque() for size in Size}
         self._after, self._before = count(), count(-1, -1)
@@ -67,10 +87,15 @@ class Limiter:
         """The caps in force."""
         return self._caps
 
+    @property
+    def leased(self) -> int:
+        """Leases that are given and not released."""
+        return sum(self._leased.values())
+
     def set_caps(self, caps: Caps) -> None:
         """Changes the caps; above lower ones, leases run out by themselves."""
         self._caps = caps
-        self._hand_out()
+        self.look_again()
 
     def pause(self) -> None:
         """Gives no lease from now on; those given run out by themselves."""
@@ -79,42 +104,61 @@ class Limiter:
     def resume(self) -> None:
         """Gives leases again."""
         self._paused = False
-        self._hand_out()
+        self.look_again()
 
-    async def lease(self, size: Size = Size.LONG, *, first: bool = False) -> Lease:
-        """Waits for a free place; `first` goes before all who wait, as a row does that was asked before."""
-        turn = _Turn(next(self._before if first else self._after), asyncio.get_running_loop().create_future())
+    async def lease(self, size: Size, choose: Callable[[], Endpoint | None], *, first: bool = False) -> Lease:
+        """Waits for a free place.
+
+        Args:
+            size: Of the request.
+            choose: Chooses its server among those with room, when its turn has come; None when none has any.
+            first: Goes before all who wait, as a row does that was asked before.
+        """
+        return await self._queue(size, choose, first=first)
+
+    async def probe(self, server: Endpoint) -> Lease:
+        """Waits for a free place at a server, whether it has room for others or not."""
+        return await self._queue(Size.PROBE, lambda: server, first=False)
+
+    def has_room(self, size: Size) -> bool:
+        """Whether the caps let a request of this size go now."""
+        if self._paused or self.leased >= self._caps.total:
+            return False
+        return size is not Size.LONG or self._leased[Size.LONG] < self._caps.long
+
+    def look_again(self) -> None:
+        """Gives what leases may be given: a server has come up, or has more room than before."""
+        while (turn := self._next()) is not None:
+            if turn.given.done():
+                self._waiting[turn.size].popleft()
+                continue
+            server = turn.choose()
+            if server is None:
+                return
+            self._waiting[turn.size].popleft()
+            self._leased[turn.size] += 1
+            turn.given.set_result(Lease(self, turn.size, server))
+
+    async def _queue(self, size: Size, choose: Callable[[], Endpoint | None], *, first: bool) -> Lease:
+        given: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        turn = _Turn(next(self._before if first else self._after), size, choose, given)
         if first:
             self._waiting[size].appendleft(turn)
         else:
             self._waiting[size].append(turn)
-        self._hand_out()
+        self.look_again()
         try:
-            await turn.given
+            return await given
         except asyncio.CancelledError:
-            if turn.given.done() and not turn.given.cancelled():
-                self._give_back(size)
+            if given.done() and not given.cancelled():
+                given.result().release()
             raise
-        return Lease(self, size)
-
-    def has_room(self, size: Size) -> bool:
-        """Whether a request of this size could go now."""
-        if self._paused or sum(self._leased.values()) >= self._caps.total:
-            return False
-        return size is Size.SHORT or self._leased[Size.LONG] < self._caps.long
 
     def _give_back(self, size: Size) -> None:
         self._leased[size] -= 1
-        self._hand_out()
+        self.look_again()
 
-    def _hand_out(self) -> None:
-        while (size := self._next()) is not None:
-            turn = self._waiting[size].popleft()
-            if not turn.given.done():
-                self._leased[size] += 1
-                turn.given.set_result(None)
-
-    def _next(self) -> Size | None:
-        """The size of the first that waits and could go."""
-        ready = [size for size, turns in self._waiting.items() if turns and self.has_room(size)]
-        return min(ready, key=lambda size: self._waiting[size][0].number, default=None)
+    def _next(self) -> _Turn | None:
+        """The first that waits and that the caps let go."""
+        ready = [turns[0] for size, turns in self._waiting.items() if turns and self.has_room(size)]
+        return min(ready, key=lambda turn: (turn.size is not Size.PROBE, turn.number), default=None)

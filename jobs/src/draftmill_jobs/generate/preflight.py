@@ -114,7 +114,7 @@ class Preflight:
             sampling={"temperature": 0.0, "top_p": 1.0, "max_completion_tokens": _TOKENS},
             stop_ids=stop_ids,
         )
-        with await self._limiter.lease(first=True):
+        with await self._limiter.probe(endpoint):
             try:
                 return await self._pool.ask(endpoint, ask)
             except RequestFailedError as failure:

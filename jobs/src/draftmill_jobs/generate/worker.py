@@ -141,7 +141,7 @@ class Worker:
         try:
             async with open_session() as session:
                 with reporter(self._board, self._clock) as shown:
-                    pool = EndpointPool(session, self._clock, self._connect_timeout)
+                    pool = EndpointPool(session, self._clock, self._connect_timeout, self._limiter.look_again)
 
                     def settled() -> None:
                         shown.settled()
@@ -189,7 +189,7 @@ class Worker:
             fleet = Fleet(
                 pool, preflight, group, route_for=self._route_for, stall_timeout=self._stall_timeout
             )
-            fleet.use(self._loaded.config.endpoints)
+            fleet.use(self._loaded.config.endpoints, self._caps_of_servers())
             use = partial(self._use, fleet=fleet, admissions=admissions)
             work = group.create_task(admissions.run())
             stopped = group.create_task(stop.wait())
@@ -228,7 +228,14 @@ class Worker:
         self._limiter.set_caps(_caps(generation, self._share))
         admissions.use_caps()
         self._guard.use(generation.error_policy, loaded.config.resume_token)
-        fleet.use(loaded.config.endpoints)
+        fleet.use(loaded.config.endpoints, self._caps_of_servers())
+
+    def _caps_of_servers(self) -> dict[str, int | None]:
+        """This worker's part of the requests that each server may have."""
+        return {
+            endpoint.name: self._share.of_concurrency(endpoint.concurrency) if endpoint.concurrency else None
+            for endpoint in self._loaded.config.endpoints
+        }
 
     def _route_for(self, spec: EndpointSpec) -> Route:
         return route_for(spec.engine, self._loaded.config.generation.api)

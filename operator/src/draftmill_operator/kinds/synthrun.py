@@ -10,7 +10,7 @@ from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, u
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Storage
 from draftmill_api.v1alpha1.status import DatasetPlan, OutputModel, Plan, RunOutput, RunProgress
-from draftmill_api.v1alpha1.synthrun import Source, SynthRunSpec, SynthRunStatus
+from draftmill_api.v1alpha1.synthrun import Source, SynthEndpoint, SynthRunSpec, SynthRunStatus
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import Finished, PausePolicy, RunKind, Serving, Tally
 from draftmill_operator.kinds.chaining import handed_on
@@ -124,7 +124,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
             sampling=spec.sampling,
             generation=spec.generation.model_copy(update={"pod": None}),
             resume_token=spec.resume_token or "",
-            endpoints=list(endpoints),
+            endpoints=[_endpoint(endpoint, spec) for endpoint in endpoints],
             context_length=spec.server.context_length if spec.server is not None else None,
         )
 
@@ -201,6 +201,14 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         if output is None:
             return None
         return handed_on(run.identity, output, output.records, run.spec.model, run.spec.storage)
+
+
+def _endpoint(endpoint: Endpoint, spec: SynthRunSpec) -> SynthEndpoint:
+    """A server with the most requests that it may have: what is said of each pod, or of a given one."""
+    if isinstance(endpoint, SynthEndpoint):
+        return endpoint
+    most = spec.server.concurrency_per_replica if spec.server is not None else None
+    return SynthEndpoint(name=endpoint.name, url=endpoint.url, engine=endpoint.engine, concurrency=most)
 
 
 def _source(source: Source) -> JobSource:
