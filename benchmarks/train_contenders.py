@@ -40,7 +40,7 @@ from tests.support.loss_peak import DRAFT_VOCABULARY, VOCABULARY  # noqa: E402
 
 STEPS = 3
 LEARNING_RATE = 1e-5
-MULTIPLIES = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
+MULTIPLIES = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "mkldnn::_linear_pointwise"}
 KIMI_TOKENS = 4096
 SPECULATORS_ATTENTION = os.environ.get("SPECULATORS_ATTENTION", "eager")
 BATCH_TOKENS = 2048  # of packed short rows
@@ -76,9 +76,11 @@ def rows_of(case: str, config: DraftConfig) -> list[Row]:
 
 def draftmill(bench: Bench) -> tuple[Losses, Apply]:
     # Not in the rivals' environment.
+    from draftmill_jobs.train.memory import keep_freed_memory  # noqa: PLC0415
     from draftmill_jobs.train.optimiser import Optimiser  # noqa: PLC0415
     from draftmill_jobs.train.settings import Training  # noqa: PLC0415
 
+    keep_freed_memory()
     optimiser = Optimiser(bench.drafter, Training(), {})
 
     def losses(rows: Sequence[Row]) -> list[Tensor]:

@@ -8,6 +8,7 @@ grows with the number of queries, not with its square. `draftmill_jobs.train.fle
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -89,10 +90,12 @@ def _blocks(windows: Sequence[Window]) -> Iterator[_Block]:
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Forward keeps the output, the log-sum-exp and, of short rows, the shares; backward forms others anew.
+    """Forward keeps the output, log-sum-exps and, of short rows, the shares; backward forms others anew.
 
-    With the log-sum-exp over prefix and own keys together, shares of either part are exact by themselves, and
-    so the backward pass of each is that of ordinary attention (Dao et al., FlashAttention, section 3.1).
+    Shares of the prefix keys are a softmax over them alone. What part of a query's attention goes to the
+    prefix at all follows from the log-sum-exps over prefix and own keys; it scales outputs and incoming
+    gradients, which are small, and not the shares. The backward pass is that of ordinary attention
+    (Dao et al., FlashAttention, section 3.1).
     """
 
     @staticmethod
@@ -100,51 +103,51 @@ class _BlockAttention(torch.autograd.Function):
         ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, windows: Sequence[Window], *own: Tensor
     ) -> Tensor:
         asked = _grouped(queries * queries.shape[-1] ** -0.5, keys.shape[1])  # [kv, g, N, hd]
+        keys, values = (_heads_first(x).contiguous() for x in (keys, values))  # [kv, T, hd]
         own_scores = _own_scores(asked, own[::2])  # [k, kv, g, N]
-        out, total = torch.empty_like(asked), torch.empty_like(asked[..., 0], dtype=_score_dtype(asked))
+        out, seen = torch.empty_like(asked), torch.empty_like(asked[..., 0], dtype=_score_dtype(asked))
         blocks = list(_blocks(windows))
         elements = queries.shape[1] * sum(block.scores for block in blocks)
         kept: list[Tensor] = []
         for block in blocks:
             scores = _scores(asked, keys, block)  # [kv, g, b, m]
-            mine = own_scores[..., block.rows]  # [k, kv, g, b]
-            top = torch.cat([mine, scores.amax(-1)[None]]).amax(0)
-            shares = scores.sub_(top[..., None]).exp_()
-            weight = shares.sum(-1) + (mine - top).exp().sum(0)
-            shares = shares.div_(weight[..., None]).to(values.dtype)
-            out[:, :, block.rows] = _times(shares, values[block.keys].transpose(0, 1))
-            total[:, :, block.rows] = top + weight.log()
+            shares = scores.softmax(-1)
+            # The greatest score and its share tell the log-sum-exp: share = exp(score - log-sum-exp).
+            seen[:, :, block.rows] = scores.amax(-1) - shares.amax(-1).log_()
+            shares = shares.to(values.dtype)
+            out[:, :, block.rows] = _times(shares, values[:, block.keys])
             if elements <= _KEPT_ELEMENTS:
                 kept.append(shares)
+        total = torch.cat([seen[None], own_scores]).logsumexp(0)  # [kv, g, N]
+        part = (seen - total).exp_()
+        out.mul_(part[..., None].to(out.dtype))
         for score, v in zip(own_scores, own[1::2], strict=True):
-            out.addcmul_((score - total).exp()[..., None].to(v.dtype), _heads_first(v)[:, None])
+            out.addcmul_((score - total).exp_()[..., None].to(v.dtype), _heads_first(v)[:, None])
         ctx.blocks, ctx.kept = blocks, len(kept)
-        ctx.save_for_backward(asked, keys, values, out, total, own_scores, *kept, *own)
+        ctx.save_for_backward(asked, keys, values, out, seen, total, own_scores, *kept, *own)
         return _ungrouped(out)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        asked, keys, values, out, total, own_scores, *rest = ctx.saved_tensors
+        asked, keys, values, out, seen, total, own_scores, *rest = ctx.saved_tensors
         kept, own = rest[: ctx.kept], rest[ctx.kept :]
-        given = _grouped(gradients[0], keys.shape[1])
+        given = _grouped(gradients[0], len(keys))
         mean = (given * out).sum(-1, dtype=total.dtype)  # [kv, g, N]
+        part = (seen - total).exp_()
+        reaching, shift = given * part[..., None].to(given.dtype), (part * mean)[..., None]
         d_asked = torch.empty_like(asked)
-        d_keys, d_values = (torch.zeros_like(x.transpose(0, 1)) for x in (keys, values))  # [kv, T, hd]
+        d_keys, d_values = torch.zeros_like(keys), torch.zeros_like(values)  # [kv, T, hd]
         for number, block in enumerate(ctx.blocks):
-            incoming, question = (x[:, :, block.rows] for x in (given, asked))
-            if kept:
-                shares = kept[number]
-            else:
-                scores = _scores(asked, keys, block).sub_(total[:, :, block.rows, None])
-                shares = scores.exp_().to(values.dtype)
+            incoming, question = (x[:, :, block.rows] for x in (reaching, asked))
+            shares = kept[number] if kept else _scores(asked, keys, block).softmax(-1).to(values.dtype)
             d_values[:, block.keys] += _over_queries(shares, incoming)
-            d_shares = _times(incoming, values[block.keys].permute(1, 2, 0))
-            d_scores = d_shares.sub_(mean[:, :, block.rows, None]).mul_(shares)
-            d_asked[:, :, block.rows] = _times(d_scores, keys[block.keys].transpose(0, 1))
+            d_shares = _times(incoming, values[:, block.keys].transpose(1, 2))
+            d_scores = d_shares.sub_(shift[:, :, block.rows]).mul_(shares)
+            d_asked[:, :, block.rows] = _times(d_scores, keys[:, block.keys])
             d_keys[:, block.keys] += _over_queries(d_scores, question)
         d_own: list[Tensor] = []
         for score, k, v in zip(own_scores, own[::2], own[1::2], strict=True):
-            share = (score - total).exp()  # [kv, g, N]
+            share = (score - total).exp_()  # [kv, g, N]
             d_score = share * ((given * _heads_first(v)[:, None]).sum(-1) - mean)
             d_score, share = (x[..., None].to(given.dtype) for x in (d_score, share))
             d_asked.addcmul_(d_score, _heads_first(k)[:, None])
@@ -175,10 +178,15 @@ def _own_scores(asked: Tensor, keys: Sequence[Tensor]) -> Tensor:
 
 def _scores(asked: Tensor, keys: Tensor, block: _Block) -> Tensor:
     """`[kv, g, b, m]`, minus infinity where a key stands behind its query: among the last b."""
-    scores = _times(asked[:, :, block.rows], keys[block.keys].permute(1, 2, 0)).to(_score_dtype(asked))
-    behind = torch.ones(block.queries, block.queries, dtype=torch.bool, device=asked.device).triu(1)
-    scores[..., -block.queries :].masked_fill_(behind, float("-inf"))
+    scores = _times(asked[:, :, block.rows], keys[:, block.keys].transpose(1, 2)).to(_score_dtype(asked))
+    scores[..., -block.queries :].masked_fill_(_behind(block.queries, asked.device), float("-inf"))
     return scores
+
+
+@functools.lru_cache(maxsize=2 * _BLOCK)
+def _behind(queries: int, device: torch.device) -> Tensor:
+    """Of the keys of the queries' own positions, those that stand behind each: bool `[b, b]`."""
+    return torch.ones(queries, queries, dtype=torch.bool, device=device).triu(1)
 
 
 def _score_dtype(x: Tensor) -> torch.dtype:

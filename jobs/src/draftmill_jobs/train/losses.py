@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from draftmill_jobs.train.products import product
+
 _CHUNK_ELEMENTS: Final = 1 << 23  # logits at a time: 32 MiB in float32
 
 
@@ -65,7 +67,7 @@ class _Divergence(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden) if wants_gradients else None
         d_head = torch.zeros_like(head) if wants_gradients else None
         for part in chunks(len(hidden), len(head)):
-            logits = (hidden[part] @ cast.T).to(teacher.dtype)  # [C, DV]
+            logits = product(hidden[part], cast.T).to(teacher.dtype)  # [C, DV]
             choices[part] = logits.argmax(-1)
             drafted = logits.log_softmax(-1)
             wanted = teacher[part].exp()
@@ -73,8 +75,8 @@ class _Divergence(torch.autograd.Function):
             if d_hidden is None or d_head is None:
                 continue
             d_logits = drafted.exp_().sub_(wanted).mul_(weight).to(hidden.dtype)
-            torch.mm(d_logits, cast, out=d_hidden[part])
-            d_head += (d_logits.T @ hidden[part]).to(head.dtype)
+            d_hidden[part] = product(d_logits, cast)
+            d_head += product(d_logits.T, hidden[part]).to(head.dtype)
         if d_hidden is not None and d_head is not None:
             ctx.save_for_backward(d_hidden, d_head)
         ctx.mark_non_differentiable(total, choices)

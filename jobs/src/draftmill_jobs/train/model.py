@@ -22,9 +22,11 @@ from torch.nn import functional
 
 from draftmill_jobs.train.attention import Keys, TttAttention
 from draftmill_jobs.train.draft_config import DraftConfig
+from draftmill_jobs.train.gating import gated
 from draftmill_jobs.train.layout import Layout, PackedStates
 from draftmill_jobs.train.norm import RootMeanSquareNorm
 from draftmill_jobs.train.picking import pick_rows
+from draftmill_jobs.train.products import linear
 from draftmill_jobs.train.rope import rotate
 
 Tables: TypeAlias = tuple[Tensor, Tensor]
@@ -70,8 +72,7 @@ class _Weights:
     """Weights of one unrolling in the dtype of its products, cast and cut once for all steps."""
 
     token: Tensor  # [Q + 2K, H]: the token's half of q, k and v
-    query: Tensor  # [Q, H]: the state's half
-    keys: Tensor  # [2K, H]: the state's half of k and v
+    state: Tensor  # [Q + 2K, H]: the state's half
     output: Tensor  # [H, Q]
     gate_up: Tensor  # [2I, H]
     down: Tensor  # [H, I]
@@ -120,22 +121,25 @@ class Drafter(nn.Module):
         """
         weights, heads = self._weights(), self.config.heads * self.config.head_dim
         places = layout.key_places, layout.query_places
-        token = functional.linear(self._token_inputs(batch, layout.steps), weights.token)  # [T + K, Q + 2K]
+        token = linear(self._token_inputs(batch, layout.steps), weights.token)  # [T + K, Q + 2K]
         token_query, token_keys = token.split([heads, token.shape[1] - heads], dim=-1)
 
         hidden = self._joined(batch.states)  # [T, H]
         seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
-        by_state = functional.linear(seen, weights.keys)  # [T, 2K]
+        by_state = linear(seen, weights.state[heads:])  # [T, 2K]
         prefix = self._keys(by_state + token_keys[1 : len(hidden) + 1], tables, places[0])
-        hidden, own = pick_rows(hidden, layout.query_positions), list[Keys]()
+        hidden, seen = (pick_rows(x, layout.query_positions) for x in (hidden, seen))  # [N, H]
+        own = list[Keys]()
         for step in range(layout.steps):
             token_at, place = layout.query_positions + 1 + step, places[1] + step  # [N] each
-            seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
-            queries = pick_rows(token_query, token_at) + functional.linear(seen, weights.query)
-            queries = self._turned(queries, tables, place)  # [N, heads, hd]
             if step:
-                by_state = functional.linear(seen, weights.keys)
-                own.append(self._keys(pick_rows(token_keys, token_at) + by_state, tables, place))
+                seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
+                both = pick_rows(token, token_at) + linear(seen, weights.state)  # [N, Q + 2K]
+                asked, keys = both.split([heads, both.shape[1] - heads], dim=-1)
+                own.append(self._keys(keys, tables, place))
+            else:
+                asked = pick_rows(token_query, token_at) + linear(seen, weights.state[:heads])
+            queries = self._turned(asked, tables, place)  # [N, heads, hd]
             mixed = attention(queries, prefix, own, layout)  # [N, heads, hd]
             hidden = self._after_attention(hidden, mixed.flatten(1), weights)
             yield hidden
@@ -155,7 +159,7 @@ class Drafter(nn.Module):
         wide = states.flatten(1)
         if self.config.norm_before_fc:
             wide = self.input_norm(wide)
-        joined = functional.linear(wide.to(self.dtype), self.fc.weight.to(self.dtype))
+        joined = linear(wide.to(self.dtype), self.fc.weight.to(self.dtype))
         return joined.to(self.fc.weight.dtype)
 
     def _keys(self, projected: Tensor, tables: Tables, places: Tensor) -> Keys:
@@ -175,10 +179,9 @@ class Drafter(nn.Module):
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor, weights: _Weights) -> Tensor:
         """The rest of the layer, `[N, H]`; the residual stream is what was fed in, not normed."""
-        hidden = hidden + functional.linear(mixed, weights.output)
+        hidden = hidden + linear(mixed, weights.output)
         x = self.midlayer.post_attention_layernorm(hidden).to(self.dtype)
-        gate, up = functional.linear(x, weights.gate_up).chunk(2, dim=-1)
-        return hidden + functional.linear(functional.silu(gate) * up, weights.down)
+        return hidden + linear(gated(linear(x, weights.gate_up)), weights.down)
 
     def _weights(self) -> _Weights:
         attention, mlp, size = self.midlayer.self_attn, self.midlayer.mlp, self.config.hidden_size
@@ -186,8 +189,7 @@ class Drafter(nn.Module):
         halves = [projection.weight.to(self.dtype).split(size, dim=1) for projection in projections]
         return _Weights(
             token=torch.cat([token for token, _ in halves]),
-            query=halves[0][1],
-            keys=torch.cat([state for _, state in halves[1:]]),
+            state=torch.cat([state for _, state in halves]),
             output=attention.o_proj.weight.to(self.dtype),
             gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).to(self.dtype),
             down=mlp.down_proj.weight.to(self.dtype),

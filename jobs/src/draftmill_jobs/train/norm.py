@@ -34,8 +34,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (given,), (x, weight, scale) = gradients, ctx.saved_tensors
-        unit = x * scale
-        product = given * unit
-        along = (product @ weight).div_(x.shape[-1])[..., None]
-        d_x = (given * weight).sub_(unit.mul_(along)).mul_(scale)
-        return d_x, product.flatten(0, -2).sum(0), None
+        rows, scales = (given * x).flatten(0, -2), scale.flatten()  # [R, H], [R]
+        along = ((rows @ weight) * scales.pow(3)).div_(x.shape[-1]).view_as(scale)
+        d_x = (given * weight).mul_(scale).addcmul_(x, along, value=-1)
+        return d_x, rows.T @ scales, None

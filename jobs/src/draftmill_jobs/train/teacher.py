@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from draftmill_jobs.train.losses import chunks
+from draftmill_jobs.train.products import product
 from draftmill_jobs.train.target import TargetTensors
 from draftmill_jobs.train.vocabulary import DraftVocabulary
 
@@ -43,7 +44,7 @@ class Teacher:
         normed = self._normed(last)
         found = torch.empty(len(last), len(self._rows), dtype=self._norm.dtype, device=last.device)
         for part in chunks(len(last), len(self._rows)):
-            logits = (normed[part] @ self._rows.T).to(found.dtype)
+            logits = product(normed[part], self._rows.T).to(found.dtype)
             torch.log_softmax(logits, -1, out=found[part])
         return found
 
@@ -60,7 +61,7 @@ class Teacher:
         for start in range(0, len(self._head), _COLUMNS):
             columns = self._head[start : start + _COLUMNS].to(last.device, self._dtype)
             for part in chunks(len(last), len(columns)):
-                logits, ids = (normed[part] @ columns.T).to(best.dtype).max(-1)
+                logits, ids = product(normed[part], columns.T).to(best.dtype).max(-1)
                 better = logits > best[part]
                 best[part] = torch.where(better, logits, best[part])
                 found[part] = torch.where(better, ids + start, found[part])

@@ -30,6 +30,7 @@ from draftmill_jobs.train.event_file import EventFile
 from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.launching import LAUNCHER_VARIABLE
 from draftmill_jobs.train.loop import StepReport
+from draftmill_jobs.train.memory import keep_freed_memory
 from draftmill_jobs.train.opening import open_input
 from draftmill_jobs.train.places import place_among_nodes
 from draftmill_jobs.train.settings import settings_of
@@ -58,6 +59,7 @@ async def train_as_rank(
         JobError: It cannot go on.
     """
     stop = stop_on_signals()
+    keep_freed_memory()
     if rank_of_this_process():
         outcome = await _train(loaded.config, stop, _Silent())
         return _code(outcome), None
