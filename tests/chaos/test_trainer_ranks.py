@@ -39,7 +39,12 @@ def create(kube: Kube, bed: Bed, name: str, nodes: int) -> None:
         "target": {"name": "tiny", "path": f"{FOLDER}/target"},
         "storage": {"models": data, "data": data},
         "scratch": {"draftVocabSize": 48},
-        "training": {**TRAINING, "epochs": 60, "learningRate": "0.003"},
+        "training": {
+            **TRAINING,
+            "epochs": 60,
+            "learningRate": "0.003",
+            "pod": {"resources": {"limits": {"cpu": "1"}}},
+        },
         "nodes": nodes,
         "gpusPerNode": 0,
         "sharedMemory": "64Mi",

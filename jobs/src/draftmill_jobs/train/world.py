@@ -17,6 +17,7 @@ import torch
 from torch import distributed
 
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.shared.cores import usable_cores
 
 RANK_LOST: Final = "RankLost"
 """The reason of a process that ends because another one has."""
@@ -122,6 +123,8 @@ def _together() -> Iterator[None]:
 
 def _device(gpus: int, local_rank: int) -> torch.device:
     if gpus == 0:
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(usable_cores())  # more of them than cores wait for each other, busily
         return torch.device("cpu")
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if found < gpus:
