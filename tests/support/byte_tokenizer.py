@@ -10,12 +10,22 @@ TEXT = "the model thinks, then it says 5 €, naïve 🙂 日本語\n\n    def f
 MARKS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>"]
 
 
-def make_byte_tokenizer(folder: Path, *, marks_are_special: bool) -> Tokenizer:
+def make_byte_tokenizer(
+    folder: Path,
+    *,
+    marks_are_special: bool,
+    text: str = TEXT,
+    vocabulary: int = 330,
+    template: str = "{{ '<think>' }}",
+) -> Tokenizer:
     """Writes a tokenizer of all bytes and some merges, and loads it.
 
     Args:
         folder: Where to.
         marks_are_special: Whether think marks are special tokens, which a plain decoding leaves out.
+        text: What its merges come from.
+        vocabulary: Tokens that are no marks, bytes among them.
+        template: The chat template.
     """
     from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
     from tokenizers import Tokenizer as Backend
@@ -25,9 +35,9 @@ def make_byte_tokenizer(folder: Path, *, marks_are_special: bool) -> Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=330, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=vocabulary, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    backend.train_from_iterator([TEXT], trainer)
+    backend.train_from_iterator([text], trainer)
     backend.add_tokens(
         [
             AddedToken(mark, special=marks_are_special or mark.startswith("<|"), normalized=False)
@@ -35,7 +45,7 @@ def make_byte_tokenizer(folder: Path, *, marks_are_special: bool) -> Tokenizer:
         ]
     )
     fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|im_end|>")  # type: ignore[no-untyped-call]
-    fast.chat_template = "{{ '<think>' }}"
+    fast.chat_template = template
     fast.save_pretrained(folder)
     return Tokenizer.load(folder, trust_remote_code=False)
 

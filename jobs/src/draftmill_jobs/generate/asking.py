@@ -169,7 +169,8 @@ class Asker:
             latency=latency,
         )
         build = partial(build_record, question, answer, self._reader, given)
-        record = await self.tokenizer.run(build) if takes_long(answer) else build()
+        is_long = takes_long(answer, decodes_fast=self.model.tokenizer.decodes_fast)
+        record = await self.tokenizer.run(build) if is_long else build()
 
         def written() -> None:
             dataset.tally.add_record(record.status, record.finish_reason, record.completion_tokens)

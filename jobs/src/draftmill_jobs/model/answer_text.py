@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from draftmill_api.record import FinishReason, RecordStatus, Think
+from draftmill_jobs.model.marks import MarkFinder
 from draftmill_jobs.model.think import Reading, ThinkTokens, read_answer, status_of
 
 _EDGE: Final = 16  # tokens at either end of a server's text that are compared with the ids
@@ -61,6 +62,7 @@ class AnswerReader:
         self._stop_ids = stop_ids
         self._opens, self._closes = (decoder.decode(list(mark)) for mark in (think.opens, think.closes))
         self._others = frozenset(decoder.added_ids - {*think.opens, *think.closes})
+        self._finder = MarkFinder(think.marks | decoder.added_ids)
 
     def read(
         self, prompt_ids: list[int], output_ids: list[int], finish: FinishReason, said: str | None
@@ -73,23 +75,27 @@ class AnswerReader:
             finish: Why it ended.
             said: The server's own text, special tokens included; None when there is none.
         """
-        reading = read_answer(self._think, prompt_ids, output_ids)
+        places = self._finder.places(output_ids)
+        reading = read_answer(self._think, prompt_ids, output_ids, places)
         ids = self._without_stop(output_ids, finish)
-        only_marks = self._others.isdisjoint(ids)
-        kept = said is not None and only_marks and self._is_text_of(ids, reading, said)
+        marks = [ids[place] for place in places if place < len(ids)]
+        only_marks = self._others.isdisjoint(marks)
+        opened = sum(token in self._think.opens[:1] for token in marks)
+        kept = said is not None and only_marks and self._is_text_of(ids, reading, said, opened)
         text = said if kept and said is not None else self._decoder.decode(ids)
+        can_be_cut = only_marks and self._has_its_marks(text, reading, opened)
         return ReadAnswer(
             status_of(reading, finish),
             reading.think,
             text,
-            *self._parts(text, ids, reading, only_marks=only_marks),
+            *self._parts(text, ids, reading, can_be_cut=can_be_cut),
         )
 
     def _without_stop(self, ids: list[int], finish: FinishReason) -> list[int]:
         by_itself = finish in (FinishReason.STOP, FinishReason.TOOL_CALLS)
         return ids[:-1] if by_itself and ids[-1] in self._stop_ids else ids
 
-    def _is_text_of(self, ids: list[int], reading: Reading, said: str) -> bool:
+    def _is_text_of(self, ids: list[int], reading: Reading, said: str, opened: int) -> bool:
         """Whether a server's text is what its ids say: both ends, the marks, and what is around the first.
 
         A server leaves out a character of which the limit cut off the rest, and markers where it skips
@@ -101,15 +107,14 @@ class AnswerReader:
         return (
             said.startswith(decode(ids[:_EDGE]).rstrip(_TORN))
             and said.endswith(decode(ids[-_EDGE:]).lstrip(_TORN))
-            and self._has_its_marks(said, ids, reading)
+            and self._has_its_marks(said, reading, opened)
             and decode(self._around_the_end_of(reading, ids)).strip(_TORN) in said
         )
 
-    def _has_its_marks(self, text: str, ids: list[int], reading: Reading) -> bool:
+    def _has_its_marks(self, text: str, reading: Reading, opened: int) -> bool:
         """Whether the marks stand in the text as often as in the ids: a model may spell one out too."""
         if not self._think.opens:
             return True
-        opened = ids.count(self._think.opens[0])
         return text.count(self._opens) == opened and text.count(self._closes) == reading.closed
 
     def _around_the_end_of(self, reading: Reading, ids: list[int]) -> list[int]:
@@ -119,10 +124,10 @@ class AnswerReader:
         return ids[max(0, end - _AROUND) : end + _AROUND]
 
     def _parts(
-        self, text: str, ids: list[int], reading: Reading, *, only_marks: bool
+        self, text: str, ids: list[int], reading: Reading, *, can_be_cut: bool
     ) -> tuple[str | None, str | None]:
         """Reasoning and content: cut out of the text where the ids allow that, else decoded one by one."""
-        if not only_marks or not self._has_its_marks(text, ids, reading):
+        if not can_be_cut:
             return self._plain(ids, reading.reasoning), self._plain(ids, reading.content)
         if reading.reasoning is None:
             return None, text.strip()

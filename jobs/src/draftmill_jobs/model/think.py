@@ -45,6 +45,11 @@ class ThinkTokens:
     closes: tuple[int, ...]
     tool_calls: frozenset[int]
 
+    @property
+    def marks(self) -> frozenset[int]:
+        """Every token with which a mark begins."""
+        return frozenset((*self.opens[:1], *self.closes[:1], *self.tool_calls))
+
 
 NO_THINKING = ThinkTokens("none", (), (), frozenset())
 
@@ -113,35 +118,50 @@ class Reading:
     calls_tool: bool
 
 
-def read_answer(tokens: ThinkTokens, prompt_ids: Sequence[int], output_ids: list[int]) -> Reading:
-    """Takes an answer apart at its think tokens. A tool call inside reasoning ends it."""
+def read_answer(
+    tokens: ThinkTokens,
+    prompt_ids: Sequence[int],
+    output_ids: list[int],
+    places: Sequence[int] | None = None,
+) -> Reading:
+    """Takes an answer apart at its think tokens. A tool call inside reasoning ends it.
+
+    Args:
+        tokens: The model's.
+        prompt_ids: The prompt, whose end may open the reasoning.
+        output_ids: The answer.
+        places: Where in it a mark may begin, in order; None when that is not known.
+    """
     if not tokens.opens:
         return Reading(Think.NONE, 0, None, slice(0, None), calls_tool=False)
+    if places is None:
+        places = range(len(output_ids))
     tail = list(prompt_ids[-(_TAIL + len(tokens.opens) - 1) :])
-    opened_at = _find(tail, tokens.opens)
-    closed_in_prompt = _find(tail, tokens.closes) >= 0
+    opened_at = _find(tail, range(len(tail)), tokens.opens)
+    closed_in_prompt = _find(tail, range(len(tail)), tokens.closes) >= 0
+    opened_in_output = _find(output_ids, places, tokens.opens)
     begin = 0
     if opened_at >= 0 and not closed_in_prompt:
         think = Think.OPEN_IN_PROMPT
-    elif not closed_in_prompt and _find(output_ids[: _HEAD + len(tokens.opens)], tokens.opens) >= 0:
+    elif not closed_in_prompt and 0 <= opened_in_output <= _HEAD:
         think = Think.IN_OUTPUT
-        begin = _find(output_ids, tokens.opens) + len(tokens.opens)
+        begin = opened_in_output + len(tokens.opens)
     else:
         think = Think.NONE
-    closed = _count(output_ids, tokens.closes)
+    closed = sum(_stands(output_ids, place, tokens.closes) for place in places)
     if think is Think.NONE and tokens.family == "gpt-oss":
         closed = (
             0  # there the mark is the head of the final channel, which an answer without reasoning has too
         )
-    calls_tool = not tokens.tool_calls.isdisjoint(output_ids)
+    called_at = next((place for place in places if output_ids[place] in tokens.tool_calls), None)
+    calls_tool = called_at is not None
     if think is Think.NONE:
         return Reading(think, closed, None, slice(0, None), calls_tool)
     if closed:
-        end = _find(output_ids, tokens.closes)
+        end = _find(output_ids, places, tokens.closes)
         content: slice | None = slice(end + len(tokens.closes), None)
-    elif calls_tool:
-        end = next(index for index, token in enumerate(output_ids) if token in tokens.tool_calls)
-        content = slice(end, None)
+    elif called_at is not None:
+        end, content = called_at, slice(called_at, None)
     else:
         end, content = len(output_ids), None
     return Reading(think, closed, slice(begin, end), content, calls_tool)
@@ -163,20 +183,10 @@ def status_of(reading: Reading, finish: FinishReason) -> RecordStatus:
             return RecordStatus.OK if thinks and reading.closed == 0 and called else RecordStatus.MALFORMED
 
 
-def _find(ids: list[int], mark: tuple[int, ...]) -> int:
-    """Index of the first occurrence of `mark`, -1 when there is none."""
-    start = 0
-    while True:
-        try:
-            start = ids.index(mark[0], start)
-        except ValueError:
-            return -1
-        if len(mark) == 1 or tuple(ids[start : start + len(mark)]) == mark:
-            return start
-        start += 1
+def _find(ids: list[int], places: Sequence[int], mark: tuple[int, ...]) -> int:
+    """The first place where `mark` stands, -1 when there is none."""
+    return next((place for place in places if _stands(ids, place, mark)), -1)
 
 
-def _count(ids: list[int], mark: tuple[int, ...]) -> int:
-    if len(mark) == 1:
-        return ids.count(mark[0])
-    return sum(tuple(ids[i : i + len(mark)]) == mark for i in range(len(ids) - len(mark) + 1))
+def _stands(ids: list[int], place: int, mark: tuple[int, ...]) -> bool:
+    return ids[place] == mark[0] and (len(mark) == 1 or tuple(ids[place : place + len(mark)]) == mark)
