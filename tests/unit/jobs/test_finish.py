@@ -21,8 +21,11 @@ from tests.support.job import Job, prompts
 
 
 async def test_summary_and_manifest_say_what_is_there(job: Job, server: EngineServer) -> None:
-    server.script = lambda request: Fail(400) if request.number == 0 else Reply()
-    job.datasets = {"A": [*prompts(20), *prompts(3)], "B": prompts(10)}
+    job.datasets = {"A": [*prompts(20), *prompts(3)], "B": prompts(10, start=100)}
+    refused = prompts(1)[0]["prompt"]
+    server.script = lambda request: (
+        Fail(400) if request.payload["messages"][0]["content"] == refused else Reply()
+    )
     await job.use(server).generate()
     result = job.finish()
     assert [counts[COUNT_FIELDS.index("done")] for counts in result.dataset_counts] == [19, 10]
