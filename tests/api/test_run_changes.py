@@ -17,6 +17,8 @@ pytestmark = pytest.mark.api
 
 LIVE = {
     "concurrency": 7,
+    "requestsPerMinute": 600,
+    "tokensPerMinute": 60000,
     "retries": 9,
     "connectTimeout": "3s",
     "stallTimeout": "90s",

@@ -95,3 +95,25 @@ async def test_what_one_server_refuses_another_takes_and_the_first_is_spared_as_
     assert len(refused) <= 4, "those of one moment"
     assert later[0] - refused[-1] >= 1.0
     assert other.count > 0
+
+
+async def test_no_more_requests_are_sent_in_a_minute_than_may_be_and_other_limits_are_in_force_at_once(
+    job: Job, server: EngineServer
+) -> None:
+    asked: list[float] = []
+
+    def script(_: Request) -> Reaction:
+        asked.append(asyncio.get_running_loop().time())
+        return Reply()
+
+    server.script = script
+    job.datasets, job.generation = {"A": prompts(200)}, {"requestsPerMinute": 600}
+    async with job.use(server).generating() as task:
+        await until(lambda: len(asked) >= 20)
+        assert len(asked) <= 1 + 10 * (1 + asked[-1] - asked[0])
+        job.generation = {"tokensPerMinute": 60_000_000}
+        job.write()
+        _, progress = await task
+    assert progress.ok == 200
+    assert asked[-1] - asked[0] < 10, "two hundred would take twenty seconds"
+    assert all(line["latency_s"] < 1 for line in job.lines()), "a row that waits is not being asked"

@@ -42,6 +42,8 @@ _GENERATION: Final[Manifest] = {
     "concurrency": 8,
     "shortPromptTokens": 64,
     "concurrencyShort": 200,
+    "requestsPerMinute": 600,
+    "tokensPerMinute": 60000,
     "connectTimeout": "1s",
     "stallTimeout": "1h",
     "retries": 9,

@@ -59,6 +59,8 @@ def test_what_is_live_by_design_is_live() -> None:
         "generation.concurrency",
         "generation.shortPromptTokens",
         "generation.concurrencyShort",
+        "generation.requestsPerMinute",
+        "generation.tokensPerMinute",
         "generation.connectTimeout",
         "generation.stallTimeout",
         "generation.retries",

@@ -12,7 +12,7 @@ from draftmill_api.v1alpha1.synthrun import ErrorPolicy
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
 from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.limiter import Caps, Limiter
-from tests.support.endpoints import lease
+from tests.support.endpoints import a_limiter, lease
 
 
 def failed(reason: str = "server_error", identity: str = "k") -> FailedRow:
@@ -89,7 +89,7 @@ TEN = ErrorPolicy(warn_percent=10, pause_percent=20, window=10)
 
 
 def guard(when: WhenPaused = WhenPaused.WAIT) -> tuple[Guard, Limiter]:
-    limiter = Limiter(Caps(4, 4))
+    limiter = a_limiter(4, 4)
     return Guard(limiter, TEN, "", when), limiter
 
 
@@ -189,7 +189,7 @@ async def test_a_worker_that_is_about_to_exit_says_how_to_start_it_again_and_sta
 
 
 async def test_rows_that_wait_for_a_lease_stay_where_they_are_until_it_goes_on() -> None:
-    limiter = Limiter(Caps(1, 1))
+    limiter = a_limiter(1, 1)
     held = await lease(limiter)
     waiting = asyncio.ensure_future(lease(limiter))
     await asyncio.sleep(0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from draftmill_jobs.generate.endpoints import Endpoint
 from draftmill_jobs.generate.limiter import Caps, Lease, Limiter, Size
-from tests.support.endpoints import an_endpoint, lease
+from tests.support.endpoints import a_limiter, an_endpoint, lease
 
 LONG, SHORT = Size.LONG, Size.SHORT
 
@@ -37,7 +37,7 @@ def who_went(tasks: list[asyncio.Task[Lease]]) -> list[bool]:
 
 
 async def test_leases_are_capped_handed_on_and_released_once() -> None:
-    limiter = Limiter(Caps(2, 2))
+    limiter = a_limiter(2, 2)
     first, second = await lease(limiter), await lease(limiter)
     late = asyncio.create_task(lease(limiter))
     again = asyncio.create_task(lease(limiter, first=True))
@@ -64,7 +64,7 @@ async def test_leases_are_capped_handed_on_and_released_once() -> None:
 
 
 async def test_a_place_that_was_given_to_a_task_that_ends_goes_to_the_next() -> None:
-    limiter = Limiter(Caps(1, 1))
+    limiter = a_limiter(1, 1)
     held = await lease(limiter)
     (ended, other) = await wait_for(limiter, LONG, LONG)
     held.release()
@@ -76,7 +76,7 @@ async def test_a_place_that_was_given_to_a_task_that_ends_goes_to_the_next() -> 
 async def test_a_request_waits_for_a_server_with_room_and_holds_no_other_place_meanwhile(
     server: Endpoint,
 ) -> None:
-    limiter = Limiter(Caps(4, 4))
+    limiter = a_limiter(4, 4)
     server.gate.set_cap(1)
 
     def choose() -> Endpoint | None:
@@ -99,7 +99,7 @@ async def test_a_request_waits_for_a_server_with_room_and_holds_no_other_place_m
 
 
 async def test_a_probe_goes_before_all_rows_and_to_a_server_without_room(server: Endpoint) -> None:
-    limiter = Limiter(Caps(1, 1))
+    limiter = a_limiter(1, 1)
     server.gate.set_cap(1)
     held = await limiter.lease(LONG, lambda: server)
     row = asyncio.create_task(limiter.lease(LONG, lambda: None, first=True))
@@ -113,18 +113,18 @@ async def test_a_probe_goes_before_all_rows_and_to_a_server_without_room(server:
 
 
 async def test_short_ones_go_beyond_the_cap_that_holds_long_ones_back() -> None:
-    limiter = Limiter(Caps(long=2, total=4))
+    limiter = a_limiter(2, 4)
     tasks = await wait_for(limiter, LONG, LONG, LONG, SHORT, SHORT, SHORT)
     assert who_went(tasks) == [True, True, False, True, True, False]
 
 
 async def test_short_ones_alone_may_have_all_places() -> None:
-    tasks = await wait_for(Limiter(Caps(long=1, total=3)), SHORT, SHORT, SHORT, SHORT)
+    tasks = await wait_for(a_limiter(1, 3), SHORT, SHORT, SHORT, SHORT)
     assert who_went(tasks) == [True, True, True, False]
 
 
 async def test_a_long_one_that_waits_for_any_place_goes_before_short_ones_that_came_later() -> None:
-    limiter = Limiter(Caps(long=2, total=2))
+    limiter = a_limiter(2, 2)
     held = [await lease(limiter, SHORT), await lease(limiter, SHORT)]
     tasks = await wait_for(limiter, LONG, SHORT, SHORT)
     held[0].release()
@@ -133,7 +133,7 @@ async def test_a_long_one_that_waits_for_any_place_goes_before_short_ones_that_c
 
 
 async def test_a_place_of_a_short_one_is_not_for_a_long_one_above_its_cap() -> None:
-    limiter = Limiter(Caps(long=1, total=2))
+    limiter = a_limiter(1, 2)
     await lease(limiter, LONG)
     short = await lease(limiter, SHORT)
     tasks = await wait_for(limiter, LONG, SHORT)
@@ -151,7 +151,7 @@ async def test_a_place_of_a_short_one_is_not_for_a_long_one_above_its_cap() -> N
     ],
 )
 async def test_other_caps_are_in_force_at_once(caps: Caps, went: list[bool]) -> None:
-    limiter = Limiter(Caps(2, 2))
+    limiter = a_limiter(2, 2)
     await lease(limiter, LONG), await lease(limiter, LONG)
     tasks = await wait_for(limiter, LONG, SHORT, SHORT)
     limiter.set_caps(caps)
@@ -168,7 +168,7 @@ def test_caps_are_never_passed_and_no_place_stays_empty_for_which_one_waits(
     long: int, beyond: int, steps: list[Size | str]
 ) -> None:
     async def play() -> None:
-        limiter = Limiter(Caps(long, long + beyond))
+        limiter = a_limiter(long, long + beyond)
         held: dict[Size, list[Lease]] = {LONG: [], SHORT: []}
         waiting: dict[Size, list[asyncio.Task[Lease]]] = {LONG: [], SHORT: []}
         for step in steps:

@@ -73,6 +73,8 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("generation.concurrency", Change.LIVE),
     Field("generation.shortPromptTokens", Change.LIVE),
     Field("generation.concurrencyShort", Change.LIVE),
+    Field("generation.requestsPerMinute", Change.LIVE),
+    Field("generation.tokensPerMinute", Change.LIVE),
     Field("generation.connectTimeout", Change.LIVE),
     Field("generation.stallTimeout", Change.LIVE),
     Field("generation.retries", Change.LIVE),

@@ -224,6 +224,21 @@ class Generation(ApiModel):
             "from 1 to 65536"
         ),
     )
+    requests_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="Most requests sent in a minute, over all servers, spread evenly and shared among the "
+        "workers; not limited when left out.",
+    )
+    tokens_per_minute: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000_000,
+        description="Most tokens asked for in a minute, prompts and answers, over all servers, shared among "
+        "the workers; an answer counts with its expected length until it is there. Not limited when "
+        "left out.",
+    )
     connect_timeout: Duration = Field(default="10s", description="Longest wait for a connection to a server.")
     stall_timeout: Duration = Field(
         default="600s",

@@ -20,6 +20,7 @@ from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
 from draftmill_jobs.generate.guard import Guard
 from draftmill_jobs.generate.limiter import Lease, Limiter, Size
+from draftmill_jobs.generate.quota import Quota
 from draftmill_jobs.generate.records import (
     Circumstances,
     build_record,
@@ -53,6 +54,7 @@ class Asker:
 
     pool: EndpointPool
     limiter: Limiter
+    quota: Quota
     writer: Writer
     board: Board
     model: TargetModel
@@ -105,6 +107,8 @@ class Asker:
                     failure = error
                 self.pool.ended(endpoint, lease.generation, failure)
             if failure is None:
+                tokens = len(answer.prompt_ids) + len(answer.output_ids)
+                self.quota.settle(lease.charged, tokens, self.pool.clock())
                 latency = self.pool.clock() - started
                 await self._keep(dataset, question, endpoint, answer, latency)
                 return

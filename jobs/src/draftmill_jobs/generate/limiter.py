@@ -10,6 +10,7 @@ from itertools import count
 from typing import NamedTuple, Self
 
 from draftmill_jobs.generate.endpoints import Endpoint
+from draftmill_jobs.generate.quota import Quota
 
 
 class Size(Enum):
@@ -33,12 +34,14 @@ class Lease:
 
     Attributes:
         generation: Cuts of the server's gate when the lease was given.
+        charged: Tokens that the quota was charged for the request.
     """
 
-    def __init__(self, limiter: Limiter, size: Size, server: Endpoint) -> None:
+    def __init__(self, limiter: Limiter, size: Size, server: Endpoint, charged: float) -> None:
         self._limiter: Limiter | None = limiter
         self.size = size
         self.server = server
+        self.charged = charged
         self.generation = server.gate.take()
 
     def release(self) -> None:
@@ -68,15 +71,18 @@ class _Turn(NamedTuple):
 
 
 class Limiter:
-    """Gives leases up to caps that may change at any time, on servers that have room, and none while paused.
+    """Gives leases: up to caps, on servers that have room, as fast as a quota lets, and none while paused.
 
     Probes go first, then who came first. Only a long request that waits for another long one to end lets
     short ones pass: of a place that both could have, the first gets it, so short ones cannot keep a long one
     out.
     """
 
-    def __init__(self, caps: Caps) -> None:
+    def __init__(self, caps: Caps, quota: Quota, clock: Callable[[], float]) -> None:
         self._caps = caps
+        self._quota = quota
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
         self._leased: dict[Size, int] = dict.fromkeys(Size, 0)
         self._paused = False
         self._waiting: dict[Size, deque[_Turn]] = {size: deque() for size in Size}
@@ -132,12 +138,27 @@ class Limiter:
             if turn.given.done():
                 self._waiting[turn.size].popleft()
                 continue
-            server = turn.choose()
+            now = self._clock()
+            wait = self._quota.wait(now)
+            server = turn.choose() if wait == 0 else None
             if server is None:
+                self._look_again_in(wait)
                 return
             self._waiting[turn.size].popleft()
             self._leased[turn.size] += 1
-            turn.given.set_result(Lease(self, turn.size, server))
+            turn.given.set_result(Lease(self, turn.size, server, self._quota.charge(now)))
+
+    def _look_again_in(self, wait: float) -> None:
+        """After so many seconds; 0 is when somebody says that there is room."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wait > 0:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._look_again_now)
+
+    def _look_again_now(self) -> None:
+        self._timer = None
+        self.look_again()
 
     async def _queue(self, size: Size, choose: Callable[[], Endpoint | None], *, first: bool) -> Lease:
         given: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()

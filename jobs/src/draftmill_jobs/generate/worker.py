@@ -33,6 +33,7 @@ from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.limiter import Caps, Limiter
 from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.preflight import Expectation, Preflight
+from draftmill_jobs.generate.quota import Quota
 from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter
 from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.generate.tokenize import TokenizerThread
@@ -124,7 +125,9 @@ class Worker:
         self._clock = clock
         self._when_paused = when_paused
         generation = loaded.config.generation
-        self._limiter = Limiter(_caps(generation, share))
+        longest = max(dataset.sampling.max_completion_tokens for dataset in datasets_of(loaded.config))
+        self._quota = Quota(*_per_minute(generation, share), longest)
+        self._limiter = Limiter(_caps(generation, share), self._quota, clock)
         self._guard = Guard(self._limiter, generation.error_policy, loaded.config.resume_token, when_paused)
         self._tokenizer = TokenizerThread(model)
 
@@ -150,6 +153,7 @@ class Worker:
                     asker = Asker(
                         pool=pool,
                         limiter=self._limiter,
+                        quota=self._quota,
                         writer=writer,
                         board=self._board,
                         model=self._model,
@@ -225,6 +229,7 @@ class Worker:
         self._loaded = loaded
         self._board.config_hash = loaded.hash
         generation = loaded.config.generation
+        self._quota.change(*_per_minute(generation, self._share), self._clock())
         self._limiter.set_caps(_caps(generation, self._share))
         admissions.use_caps()
         self._guard.use(generation.error_policy, loaded.config.resume_token)
@@ -275,6 +280,12 @@ class Worker:
 def _caps(generation: Generation, share: Share) -> Caps:
     total = generation.concurrency_short or generation.concurrency
     return Caps(long=share.of_concurrency(generation.concurrency), total=share.of_concurrency(total))
+
+
+def _per_minute(generation: Generation, share: Share) -> tuple[float | None, float | None]:
+    """This worker's part of the requests and tokens of a minute."""
+    requests, tokens = generation.requests_per_minute, generation.tokens_per_minute
+    return requests and requests / share.count, tokens and tokens / share.count
 
 
 def _state_of(pool: EndpointPool, guard: Guard) -> tuple[WorkerState, str]:
