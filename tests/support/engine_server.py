@@ -120,7 +120,12 @@ def answer_ids(model: TinyModel, prompt_ids: list[int], length: int = LENGTH) ->
 
 @dataclass
 class EngineServer:
-    """The server and what it has seen."""
+    """The server and what it has seen.
+
+    Attributes:
+        requests: Those for answers, the preflight's not included.
+        heads: Request lines and headers of all requests.
+    """
 
     model: TinyModel
     script: Script = field(default=lambda _: Reply())
@@ -130,6 +135,7 @@ class EngineServer:
     length: int = LENGTH
 
     requests: list[Request] = field(default_factory=list)
+    heads: list[bytes] = field(default_factory=list)
     by_prompt: Counter[tuple[int, ...]] = field(default_factory=Counter)
     in_flight: int = 0
     most_in_flight: int = 0
@@ -282,6 +288,8 @@ class _Connection(asyncio.Protocol):
             return
         body = bytes(self._buffer[head_end + 4 : head_end + 4 + length])
         del self._buffer[: head_end + 4 + length]
+        if self._server.remember:
+            self._server.heads.append(head)
         method, path, _ = head.split(b"\r\n")[0].decode().split(" ", 2)
         if method == "GET":
             self._send(*self._server.page(path))

@@ -50,6 +50,10 @@ class Progress(ApiModel):
     training: TrainProgress | None = Field(default=None, description="Of a trainer's first rank.")
     datasets: list[DatasetProgress] = Field(default_factory=list)
     failures: list[Failure] = Field(default_factory=list, description="Every reason, most frequent first.")
+    request_failures: dict[str, Count] = Field(
+        default_factory=dict,
+        description="Requests that brought no answer, by reason; most of their rows were asked again.",
+    )
     message: str = Field(default="", description="What it waits for, or why it has paused, in a sentence.")
     recent_errors: Count = Field(default=0, description="Failed rows among the last errorPolicy.window.")
     warning: str = Field(

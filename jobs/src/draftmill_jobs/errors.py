@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import Refusal
+from draftmill_jobs.shared.redaction import redact
 
 
 class JobError(Exception):
@@ -17,9 +18,9 @@ class JobError(Exception):
     exit_code = ExitCode.FAILED
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = redact(message)
+        super().__init__(self.message)
 
     def refusal(self) -> Refusal:
         """The same as the operator and scripts read it."""

@@ -22,6 +22,7 @@ from draftmill_jobs.errors import JobError, JobRefusedError
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
 from draftmill_jobs.shared.config import Config, ConfigFile, LoadedConfig, read
+from draftmill_jobs.shared.redaction import RedactingFormatter
 from draftmill_jobs.shared.signals import end_on_sigterm
 
 log = logging.getLogger(__name__)
@@ -313,9 +314,6 @@ def _port(text: str) -> int:
 
 def set_up_logging() -> None:
     """Logs to standard error: time, level, words."""
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        datefmt="%Y-%m-%dT%H:%M:%S",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])

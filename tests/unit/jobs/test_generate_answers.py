@@ -79,24 +79,6 @@ async def test_a_second_think_token_is_malformed(tmp_path: Path, models: dict[Th
     assert THINK in job.lines()[0]["prompt_ids"]
 
 
-@pytest.mark.parametrize("name", ["usage", "counts", "zero usage"])
-async def test_counts_that_the_server_leaves_out_are_counted(
-    job: Job, server: EngineServer, name: str
-) -> None:
-    def leave_out(body: dict[str, Any]) -> None:
-        if name == "usage":
-            del body["usage"]
-        else:
-            body["usage"] = (
-                None if name == "zero usage" else {"prompt_tokens": None, "completion_tokens": None}
-            )
-
-    server.script = lambda _: Reply(edit=leave_out)
-    _, progress = await job.use(server).generate()
-    assert progress.completion_tokens == 20 * 16
-    assert {line["completion_tokens"] for line in job.lines()} == {16}
-
-
 async def test_a_count_that_differs_from_the_ids_is_no_answer(job: Job, server: EngineServer) -> None:
     def miscount(body: dict[str, Any]) -> None:
         body["usage"]["completion_tokens"] += 1
@@ -122,81 +104,6 @@ async def test_samples_of_a_prompt_have_ids_and_seeds_of_their_own(job: Job, ser
         assert line["id"] == line["prompt_key"] + (f"-s{sample}" if sample else "")
         assert line["sampling"]["seed"] == 7 + sample
         assert (line["sampling"]["top_k"], line["sampling"]["min_p"]) == (5, 0.1)
-
-
-async def test_the_request_is_what_the_engine_expects(job: Job, server: EngineServer) -> None:
-    job.datasets = {"A": [{"prompt": "w1", "tools": [{"type": "function", "function": {"name": "f"}}]}]}
-    job.sampling |= {"temperature": "0.7", "seed": 3}
-    job.generation = {"chatTemplateKwargs": {"thinking": True}}
-    await job.use(server).generate()
-    (request,) = server.requests
-    payload = dict(request.payload)
-    assert payload.pop("request_id").startswith(job.lines()[0]["id"])
-    assert payload == {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": "w1"}],
-        "tools": [{"type": "function", "function": {"name": "f"}}],
-        "chat_template_kwargs": {"thinking": True},
-        "return_token_ids": True,
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "max_completion_tokens": 64,
-        "seed": 3,
-        "n": 1,
-        "skip_special_tokens": False,
-        "spaces_between_special_tokens": False,
-    }
-
-
-async def test_the_request_is_what_sglang_expects(job: Job, server: EngineServer) -> None:
-    job.datasets = {"A": [{"prompt": "w1"}]}
-    job.sampling |= {"temperature": "0.7", "seed": 3, "topK": 5, "minP": "0.1"}
-    await job.use(server, engine="SGLang").generate()
-    (request,) = server.requests
-    payload = dict(request.payload)
-    assert payload.pop("rid").startswith(job.lines()[0]["id"])
-    assert payload == {
-        "input_ids": server.model.prompt_ids([{"role": "user", "content": "w1"}]),
-        "sampling_params": {
-            "temperature": 0.7,
-            "top_p": 1.0,
-            "top_k": 5,
-            "min_p": 0.1,
-            "max_new_tokens": 64,
-            "sampling_seed": 3,
-            "skip_special_tokens": False,
-            "spaces_between_special_tokens": False,
-        },
-        "return_prompt_token_ids": True,
-        "stream": False,
-    }
-
-
-async def test_the_request_is_what_sglangs_chat_route_expects(job: Job, server: EngineServer) -> None:
-    tools = [{"type": "function", "function": {"name": "f"}}]
-    job.datasets = {"A": [{"prompt": "w1", "tools": tools}]}
-    job.sampling |= {"temperature": "0.7", "seed": 3, "topK": 5, "minP": "0.1"}
-    job.generation = {"api": "Chat", "chatTemplateKwargs": {"thinking": True}}
-    await job.use(server, engine="SGLang").generate()
-    (request,) = server.requests
-    payload = dict(request.payload)
-    assert payload.pop("rid").startswith(job.lines()[0]["id"])
-    assert payload == {
-        "model": "tiny",
-        "messages": [{"role": "user", "content": "w1"}],
-        "tools": tools,
-        "chat_template_kwargs": {"thinking": True},
-        "return_token_ids": True,
-        "separate_reasoning": False,
-        "temperature": 0.7,
-        "top_p": 1.0,
-        "top_k": 5,
-        "min_p": 0.1,
-        "max_completion_tokens": 64,
-        "seed": 3,
-        "n": 1,
-        "skip_special_tokens": False,
-    }
 
 
 async def test_bodies_of_five_megabytes_arrive_whole(job: Job, server: EngineServer) -> None:

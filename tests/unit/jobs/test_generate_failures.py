@@ -17,6 +17,8 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate import retry
 from tests.support.engine_server import Cut, EngineServer, Fail, Hold, Reaction, Reply, Request, Stall
 from tests.support.job import Job, prompts, unique, until
+from tests.support.job_pages import get, progress_when
+from tests.support.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -76,12 +78,6 @@ async def test_a_row_is_asked_again_no_sooner_than_the_server_wants(
     assert (progress.ok, progress.retried) == (1, 1)
 
 
-async def test_sglangs_abort_is_asked_again(job: Job, server: EngineServer) -> None:
-    server.script = lambda request: Reply(finish="abort" if request.tries == 0 else None)
-    _, progress = await job.use(server, engine="SGLang").generate()
-    assert (progress.ok, progress.retried) == (20, 20)
-
-
 @pytest.fixture
 def full_listener() -> Iterator[str]:
     """The address of a listener that takes no connections: those that wait for it are as many as may."""
@@ -105,7 +101,7 @@ async def test_a_connection_that_does_not_come_about_in_time_is_a_failure_that_p
             await post(
                 session, full_listener, "/generate", b"{}", connect_timeout=0.2, byte_came=lambda: None
             )
-    assert (failed.value.kind, failed.value.verdict) == (FailureKind.CONNECT_TIMEOUT, Verdict.RETRY)
+    assert (failed.value.kind, failed.value.verdict) == (FailureKind.TIMEOUT_CONNECT, Verdict.RETRY)
 
 
 async def test_a_failure_that_stays_costs_each_row_its_tries_and_no_more(
@@ -125,7 +121,7 @@ async def test_a_failure_that_stays_costs_each_row_its_tries_and_no_more(
 
 
 ROW_FAULTS = {
-    "template": (400, b'{"error":{"message":"System role not supported","code":400}}', "bad_request"),
+    "bad field": (400, b'{"error":{"message":"top_p must be in (0, 1]","code":400}}', "bad_request"),
     "too long": (
         400,
         b'{"error":{"message":"The input (9 tokens) is longer than the model\'s context length (8)."}}',
@@ -151,6 +147,27 @@ async def test_a_row_that_cannot_be_answered_is_buried_after_one_try(
     assert (progress.ok, progress.errors, progress.retried, server.count) == (19, 1, 0, 20)
     (letter,) = job.lines("dead_letter")
     assert (letter["reason"], letter["permanent"], letter["tries"]) == (reason, True, 1)
+
+
+async def test_failed_requests_are_counted_by_reason_beside_the_rows_that_failed(
+    job: Job, server: EngineServer
+) -> None:
+    def script(request: Request) -> Reaction:
+        if request.number == 0:
+            return Fail(400)
+        return Fail(504) if request.tries == 0 else Hold()
+
+    server.script = script
+    job.datasets, port = {"A": prompts(4)}, free_port()
+    async with job.use(server).generating(port) as task:
+        seen = await progress_when(port, lambda seen: seen.progress.errors == 1 and len(server.held) == 3)
+        page = await get(port, "/metrics")
+        server.let_go()
+        await task
+    assert seen.request_failures == {"bad_request": 1, "proxy_timeout": 3}
+    assert 'draftmill_request_failures_total{reason="proxy_timeout"} 3.0' in page
+    assert 'draftmill_failures_total{reason="bad_request"} 1.0' in page
+    assert 'draftmill_failures_total{reason="proxy_timeout"}' not in page
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 402, 405])
@@ -234,7 +251,7 @@ async def test_a_stall_that_stays_ends_with_dead_letters(job: Job, server: Engin
     job.datasets, job.generation = {"A": prompts(3)}, {"stallTimeout": "200ms", "retries": 1}
     _, progress = await job.use(server).generate()
     assert (progress.errors, server.count) == (3, 6)
-    assert {letter["reason"] for letter in job.lines("dead_letter")} == {"stalled"}
+    assert {letter["reason"] for letter in job.lines("dead_letter")} == {"timeout_stall"}
 
 
 async def test_one_lost_request_is_found_by_the_servers_own_count(job: Job, server: EngineServer) -> None:

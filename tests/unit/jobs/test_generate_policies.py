@@ -6,13 +6,20 @@ import math
 import random
 from collections import Counter
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmill_api.v1alpha1.shared import Engine
-from draftmill_jobs.engines.failures import FailureKind, Verdict, failure_from_status, read_error
+from draftmill_jobs.engines.failures import (
+    FailureKind,
+    Verdict,
+    failure_from_status,
+    read_error,
+    told_failure,
+)
 from draftmill_jobs.engines.metrics import ServerFigures, read_figures
 from draftmill_jobs.generate.budget import Admission, TokenBudget
 from draftmill_jobs.generate.life import Flight, Life
@@ -58,6 +65,59 @@ STATUSES = [
 def test_a_status_tells_what_follows(status: int, kind: FailureKind, verdict: Verdict) -> None:
     failure = failure_from_status(status, b"")
     assert (failure.kind, failure.verdict) == (kind, verdict)
+
+
+WORDS = {
+    "too long, vllm": (
+        400,
+        b'{"error":{"message":"m","param":"input_tokens"}}',
+        FailureKind.CONTEXT_OVERFLOW,
+    ),
+    "too long, sglang": (
+        400,
+        b'{"object":"error","message":"Requested token count exceeds the model\'s maximum context length"}',
+        FailureKind.CONTEXT_OVERFLOW,
+    ),
+    "roles": (400, b'{"error":{"message":"System role not supported"}}', FailureKind.TEMPLATE_REFUSED),
+    "roles, old sglang": (
+        500,
+        b'{"object":"error","message":"Conversation roles must alternate"}',
+        FailureKind.TEMPLATE_REFUSED,
+    ),
+    "no memory, sglang": (
+        500,
+        b'{"error":{"message":"Out of memory even after retracting all other requests"}}',
+        FailureKind.OVERLOADED,
+    ),
+    "dead engine": (
+        500,
+        b'{"error":{"message":"EngineCore encountered an issue."}}',
+        FailureKind.SERVER_ERROR,
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), WORDS.values(), ids=WORDS.keys())
+def test_where_a_status_is_too_little_the_words_tell(status: int, body: bytes, kind: FailureKind) -> None:
+    assert failure_from_status(status, body).kind is kind
+
+
+TOLD: dict[str, tuple[dict[str, Any], FailureKind | None]] = {
+    "vllm's event": ({"error": {"message": "m", "code": 400}}, FailureKind.BAD_REQUEST),
+    "sglang's event": ({"error": {"message": "queue full", "code": 503}}, FailureKind.OVERLOADED),
+    "flat": ({"object": "error", "message": "m", "code": 500}, FailureKind.SERVER_ERROR),
+    "a word": ({"error": "boom"}, FailureKind.SERVER_ERROR),
+    "a code in words": ({"error": {"message": "m", "code": "server_error"}}, FailureKind.SERVER_ERROR),
+    "an answer": ({"choices": [], "error": None}, None),
+}
+
+
+@pytest.mark.parametrize(("payload", "kind"), TOLD.values(), ids=TOLD.keys())
+def test_an_answer_of_http_200_may_tell_of_a_failure(
+    payload: dict[str, Any], kind: FailureKind | None
+) -> None:
+    failure = told_failure(payload)
+    assert (failure and failure.kind) is kind
 
 
 @pytest.mark.parametrize(

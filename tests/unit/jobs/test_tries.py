@@ -20,7 +20,7 @@ def failure(kind: FailureKind, retry_after: float | None = None) -> RequestFaile
     ("kind", "is_lost", "follows"),
     [
         (FailureKind.SERVER_ERROR, False, [LATER, LATER, GIVE_UP]),
-        (FailureKind.STALLED, False, [LATER, LATER, GIVE_UP]),
+        (FailureKind.TIMEOUT_STALL, False, [LATER, LATER, GIVE_UP]),
         (FailureKind.BAD_REQUEST, False, [GIVE_UP]),
         (FailureKind.CONNECTION_LOST, True, [NOW] * 16 + [LATER, LATER, GIVE_UP]),
         (FailureKind.OVERLOADED, False, [LATER] * 18 + [GIVE_UP]),

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from draftmill_api.record import FinishReason
-from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.engines.failures import ErrorBody, FailureKind, RequestFailedError, failure_from_error
 
 _LARGEST_ID: Final = (1 << 31) - 1
 _DIGITS: Final = b"[0123456789,]"
@@ -100,19 +100,29 @@ class StreamingRoute(Route):
 
 
 def finish_reason(said: Any) -> FinishReason:
-    """An engine's word in our vocabulary.
+    """An engine's word in our vocabulary: a word, or an object with the word as its type.
 
     Raises:
         RequestFailedError: The server gave the request up, or says something unknown.
     """
-    if said == "abort":
-        raise RequestFailedError(FailureKind.ABORTED, "the server aborted the request")
+    word: Any = said.get("type") if isinstance(said, dict) else said
+    if word == "abort":
+        raise _abort(said if isinstance(said, dict) else {})
     try:
-        return FinishReason(said)
+        return FinishReason(word)
     except ValueError:
         raise RequestFailedError(
             FailureKind.INVALID_RESPONSE, f"unknown finish reason {repr(said)[:100]}"
         ) from None
+
+
+def _abort(said: dict[str, Any]) -> RequestFailedError:
+    """Why a server gave a request up, where it says so; most abort with HTTP 200 and no word."""
+    message = str(said.get("message") or "no reason")[:500]
+    status = said.get("status_code")
+    if isinstance(status, int) and status >= 400:
+        return failure_from_error(status, ErrorBody(message, ""))
+    return RequestFailedError(FailureKind.ABORTED, f"the server aborted the request: {message}")
 
 
 def token_ids(value: Any, what: str) -> list[int]:

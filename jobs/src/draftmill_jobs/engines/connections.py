@@ -133,7 +133,7 @@ class Connections:
                 )
         except TimeoutError as error:
             raise RequestFailedError(
-                FailureKind.CONNECT_TIMEOUT, f"no connection to {url} within {connect_timeout:g} s"
+                FailureKind.TIMEOUT_CONNECT, f"no connection to {url} within {connect_timeout:g} s"
             ) from error
         except OSError as error:
             raise RequestFailedError(

@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 
-from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, failure_from_status, read_error
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, told_failure
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """The JSON object of a body.
 
     Raises:
-        RequestFailedError: It is something else.
+        RequestFailedError: It is something else, or tells of a failure.
     """
     try:
         value = orjson.loads(body)
@@ -22,6 +22,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
         raise RequestFailedError(FailureKind.INVALID_RESPONSE, f"the answer is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise RequestFailedError(FailureKind.INVALID_RESPONSE, "the answer is no JSON object")
+    if failure := told_failure(value):
+        raise failure
     return value
 
 
@@ -49,7 +51,7 @@ class EventStream:
             if data == b"[DONE]":
                 self._is_whole = True
             else:
-                self._add(_event(data))
+                self._add(parse_object(data))
 
     def events(self) -> list[dict[str, Any]]:
         """What came, but for events that later ones replace.
@@ -68,14 +70,3 @@ class EventStream:
             self._events[-1] = event
         else:
             self._events.append(event)
-
-
-def _event(data: bytes) -> dict[str, Any]:
-    event = parse_object(data)
-    error = event.get("error")
-    if error is not None or event.get("object") == "error":
-        code = (error if isinstance(error, dict) else event).get("code")
-        if isinstance(code, int) and code >= 400:
-            raise failure_from_status(code, data)
-        raise RequestFailedError(FailureKind.SERVER_ERROR, read_error(data).message)
-    return event

@@ -12,14 +12,16 @@ from typing import Any
 
 import orjson
 
+from draftmill_jobs.shared.redaction import redact
+
 
 class FailureKind(StrEnum):
     """Kinds of failures; their values stand in dead letters, metrics and status."""
 
     CONNECT = "connect"
-    CONNECT_TIMEOUT = "connect_timeout"
+    TIMEOUT_CONNECT = "timeout_connect"
     CONNECTION_LOST = "connection_lost"
-    STALLED = "stalled"
+    TIMEOUT_STALL = "timeout_stall"
     ABORTED = "aborted"
     OVERLOADED = "overloaded"
     PROXY_TIMEOUT = "proxy_timeout"
@@ -76,6 +78,11 @@ _OVERFLOW = re.compile(
     r"|Requested token count exceeds|input_tokens|max_model_len",
     re.IGNORECASE,
 )
+_TEMPLATE = re.compile(
+    r"roles? (is )?not supported|roles? must alternate|roles are supported|no user query|TemplateError",
+    re.IGNORECASE,
+)
+_OUT_OF_MEMORY = re.compile(r"out of memory", re.IGNORECASE)
 _MARKUP = re.compile(rb"<(script|style).*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _MESSAGE_LIMIT = 500  # characters
 _LONGEST_WAIT = 600.0  # seconds; a row waits no longer, whatever the server asks for
@@ -86,14 +93,14 @@ class RequestFailedError(Exception):
 
     Attributes:
         kind: What happened.
-        message: The server's words, or ours.
+        message: The server's words, or ours, without secrets.
         retry_after: Seconds that the server asked to wait, at most ten minutes.
     """
 
     def __init__(self, kind: FailureKind, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
         self.kind = kind
-        self.message = message
+        self.message = redact(message)
+        super().__init__(self.message)
         self.retry_after = retry_after
 
     @property
@@ -119,7 +126,7 @@ def read_error(body: bytes) -> ErrorBody:
     except orjson.JSONDecodeError:
         return ErrorBody(_cut(_MARKUP.sub(b" ", body[:20_000]).decode(errors="replace")), "")
     if isinstance(value, dict):
-        error = value.get("error", value)
+        error = value.get("error") or value
         if isinstance(error, dict):
             message = error.get("message") or error.get("detail") or error
             return ErrorBody(_cut(_plain(message)), str(error.get("param") or ""))
@@ -136,7 +143,37 @@ def failure_from_status(
     now: datetime | None = None,
 ) -> RequestFailedError:
     """The failure that an HTTP status, its headers and body tell of."""
-    error = read_error(body)
+    failure = failure_from_error(status, read_error(body))
+    if status < 400 and location is not None:
+        hint = f" (a redirect to {location}, which is not followed: give the server's own address)"
+        failure = RequestFailedError(failure.kind, failure.message + hint)
+    failure.retry_after = _seconds(retry_after, now or datetime.now(UTC))
+    return failure
+
+
+def failure_from_error(status: int, error: ErrorBody) -> RequestFailedError:
+    """The failure that a status and the words beside it tell of."""
+    kind = _kind(status, error)
+    message = f"HTTP {status}: {error.message}" if error.message else f"HTTP {status}"
+    if kind is FailureKind.PROXY_TIMEOUT:
+        message += " (a proxy between here and the server gave up: raise its read timeout or go around it)"
+    return RequestFailedError(kind, message)
+
+
+def told_failure(payload: dict[str, Any]) -> RequestFailedError | None:
+    """The failure that the JSON of HTTP 200 tells of, as events of a stream do; None when it is an answer."""
+    error = payload.get("error")
+    if error is None and payload.get("object") != "error":
+        return None
+    said = read_error(orjson.dumps(payload))
+    code = (error if isinstance(error, dict) else payload).get("code")
+    if isinstance(code, int) and code >= 400:
+        return failure_from_error(code, said)
+    return RequestFailedError(_kind(500, said), said.message)
+
+
+def _kind(status: int, error: ErrorBody) -> FailureKind:
+    """What a status means, and where that is too little, the words beside it."""
     if status in _BY_STATUS:
         kind = _BY_STATUS[status]
     elif status >= 500:
@@ -145,16 +182,15 @@ def failure_from_status(
         kind = FailureKind.REFUSED  # about another address, payment, method, law, ...: never about one row
     else:
         kind = FailureKind.INVALID_RESPONSE
-    if kind is FailureKind.BAD_REQUEST and (
-        _OVERFLOW.search(error.message) or _OVERFLOW.search(error.parameter)
-    ):
-        kind = FailureKind.CONTEXT_OVERFLOW
-    message = f"HTTP {status}: {error.message}" if error.message else f"HTTP {status}"
-    if kind is FailureKind.PROXY_TIMEOUT:
-        message += " (a proxy between here and the server gave up: raise its read timeout or go around it)"
-    if status < 400 and location is not None:
-        message += f" (a redirect to {location}, which is not followed: give the server's own address)"
-    return RequestFailedError(kind, message, retry_after=_seconds(retry_after, now or datetime.now(UTC)))
+    match kind:
+        case FailureKind.BAD_REQUEST | FailureKind.SERVER_ERROR if _TEMPLATE.search(error.message):
+            return FailureKind.TEMPLATE_REFUSED
+        case FailureKind.BAD_REQUEST if _OVERFLOW.search(f"{error.message} {error.parameter}"):
+            return FailureKind.CONTEXT_OVERFLOW
+        case FailureKind.SERVER_ERROR if _OUT_OF_MEMORY.search(error.message):
+            return FailureKind.OVERLOADED
+        case _:
+            return kind
 
 
 def _seconds(retry_after: str | None, now: datetime) -> float | None:

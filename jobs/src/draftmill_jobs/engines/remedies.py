@@ -11,13 +11,13 @@ REMEDIES: Final[Mapping[str, str]] = {
     FailureKind.CONNECT: (
         "check the endpoint's address, and that no network policy or proxy lies between worker and server"
     ),
-    FailureKind.CONNECT_TIMEOUT: (
+    FailureKind.TIMEOUT_CONNECT: (
         "raise generation.connectTimeout, or look why the server is slow to take connections"
     ),
     FailureKind.CONNECTION_LOST: (
         "look for a crash in the server's log; a proxy that cuts long answers must be raised or gone around"
     ),
-    FailureKind.STALLED: (
+    FailureKind.TIMEOUT_STALL: (
         "look in the server's log for why it hangs; raise generation.stallTimeout if it is only slow"
     ),
     FailureKind.ABORTED: (

@@ -45,13 +45,7 @@ class SglangGenerate(StreamingRoute):
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:
         """Reads a whole answer; prompt ids that come back are compared with those sent."""
         meta = object_of(payload.get("meta_info"), "meta_info")
-        said = meta.get("finish_reason")
-        kind = said.get("type") if isinstance(said, dict) else said
-        if kind == "abort":
-            told = said.get("message") if isinstance(said, dict) else None
-            raise RequestFailedError(
-                FailureKind.ABORTED, f"the server aborted the request: {told or 'no reason'}"
-            )
+        finish = finish_reason(meta.get("finish_reason"))
         returned = payload.get("prompt_token_ids")
         if returned is not None and token_ids(returned, "prompt token ids") != ask.prompt_ids:
             raise RequestFailedError(
@@ -62,7 +56,7 @@ class SglangGenerate(StreamingRoute):
         answer = Answer(
             prompt_ids=ask.prompt_ids,
             output_ids=token_ids(payload.get("output_ids"), "output_ids"),
-            finish=finish_reason(kind),
+            finish=finish,
             text=None if text is None else text_of(text, "text"),
             stated_prompt_tokens=stated_count(meta.get("prompt_tokens"), "prompt_tokens"),
             stated_completion_tokens=stated_count(

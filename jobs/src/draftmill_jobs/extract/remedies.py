@@ -26,11 +26,11 @@ REMEDIES: Final[Mapping[str, str]] = {
     ),
     NOT_STAGED: "look in the server's log for why it wrote no file; lower inFlightTokens if it had no room",
     FailureKind.CONNECT: "look in the server's log for why it is gone, and check the address in endpoints",
-    FailureKind.CONNECT_TIMEOUT: "look why the server is slow to take connections, or what lies between",
+    FailureKind.TIMEOUT_CONNECT: "look why the server is slow to take connections, or what lies between",
     FailureKind.CONNECTION_LOST: (
         "look in the server's log for its last words: a row that ends it mostly needs more memory than it has"
     ),
-    FailureKind.STALLED: "look in the server's log for why it hangs with this row",
+    FailureKind.TIMEOUT_STALL: "look in the server's log for why it hangs with this row",
     FailureKind.OVERLOADED: "lower inFlightTokens, or set more workers",
     FailureKind.PROXY_TIMEOUT: "give the server's own address, or raise the read timeout of the proxy",
     FailureKind.TRY_AGAIN: "raise retries; the log of the server or proxy says what it waits for",

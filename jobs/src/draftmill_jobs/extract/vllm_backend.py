@@ -37,7 +37,7 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUESTS_AT_ONCE: Final = 256  # servers batch no more; thousands of connections would overrun their backlog
 _STALL_SECONDS: Final = 600.0  # without a sign of life, after which a request is given up
 _PURGE_SECONDS: Final = 60.0  # between looks for old files; those of lost requests go within one
-_LOSSES: Final = {FailureKind.CONNECT, FailureKind.CONNECT_TIMEOUT, FailureKind.CONNECTION_LOST}
+_LOSSES: Final = {FailureKind.CONNECT, FailureKind.TIMEOUT_CONNECT, FailureKind.CONNECTION_LOST}
 _ROUTE: Final = VllmGenerate()
 
 

@@ -105,6 +105,7 @@ class Asker:
                     answer = await self._try(endpoint, dataset, question)
                 except RequestFailedError as error:
                     failure = error
+                    self.board.request_failures[error.kind.value] += 1
                 self.pool.ended(endpoint, lease.generation, failure)
             if failure is None:
                 tokens = len(answer.prompt_ids) + len(answer.output_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from draftmill_api.progress import Progress, WorkerState
@@ -17,6 +18,7 @@ class Board:
 
     Attributes:
         started: Monotonic seconds.
+        request_failures: Requests that brought no answer, by reason; most of their rows were asked again.
     """
 
     run_uid: str
@@ -32,6 +34,7 @@ class Board:
     warning: str = ""
     tallies: list[Tally] = field(default_factory=list)
     failures: FailureTally = field(default_factory=FailureTally)
+    request_failures: Counter[str] = field(default_factory=Counter)
     _rates: Rates = field(default_factory=Rates)
 
     @property
@@ -96,6 +99,7 @@ class Board:
             progress=self.run_progress(now),
             datasets=[tally.progress() for tally in self.tallies],
             failures=self.failures.most_common(),
+            request_failures=dict(self.request_failures),
             message=self.message,
             recent_errors=self.recent_errors,
             warning=self.warning,

@@ -200,7 +200,8 @@ class EndpointPool:
                 yield lambda: endpoint.life.byte_came(flight, self.clock())
         except TimeoutError as error:
             raise RequestFailedError(
-                FailureKind.STALLED, f"{endpoint.spec.name} showed no sign of life; the request was given up"
+                FailureKind.TIMEOUT_STALL,
+                f"{endpoint.spec.name} showed no sign of life; the request was given up",
             ) from error
         finally:
             endpoint.life.ended(flight, self.clock())

@@ -119,8 +119,15 @@ class ProgressCollector(Collector):
         )
         for failure in self._progress.failures:
             failures.add_metric([failure.reason], failure.count)
+        requests = CounterMetricFamily(
+            "draftmill_request_failures",
+            "Requests that brought no answer by reason; most of their rows were asked again.",
+            labels=["reason"],
+        )
+        for reason, count in self._progress.request_failures.items():
+            requests.add_metric([reason], count)
         run = self._progress.progress
-        yield from (rows, total, tokens, failures)
+        yield from (rows, total, tokens, failures, requests)
         yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=run.in_flight)
         yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=run.retried)
 
