@@ -114,3 +114,9 @@ def prompt_key(
 def row_id(key: str, sample: int) -> str:
     """The identity of a row; sample 0 is bare, so that asking for more samples keeps it."""
     return key if sample == 0 else f"{key}-s{sample}"
+
+
+def split_row_id(identity: str) -> tuple[str, int]:
+    """The prompt's key and the number of the sample of a row's identity."""
+    key, _, sample = identity.partition("-s")
+    return key, int(sample or 0)

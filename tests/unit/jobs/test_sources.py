@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from draftmill_api.jobconfig import JobSource
 from draftmill_api.record import prompt_key, row_id
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.prompts.rows import RowTable, count_rows, owns, read_rows
+from draftmill_jobs.prompts.rows import owns, read_rows
 from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.settings import DatasetSettings, Share
 
@@ -56,9 +56,7 @@ def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> No
     source = JobSource.model_validate({"file": {"path": str(write(tmp_path / name))}})
     opened = open_source(source)
     assert list(opened.rows()) == list(opened.rows()) == ROWS
-    assert opened.count() == 7
     dataset = settings(source, tmp_path, max_samples=5)
-    assert count_rows(dataset, opened) == 10
     rows = list(read_rows(dataset))
     assert [row.position for row in rows] == [0, 1, 2, 3, 4]
     assert [row.key for row in rows] == [
@@ -74,7 +72,6 @@ def test_a_local_copy_of_a_hub_dataset_loads(tmp_path: Path, monkeypatch: pytest
     write(folder / "train.jsonl")
     source = JobSource.model_validate({"huggingFace": {"repo": str(folder), "split": "train"}})
     opened = open_source(source)
-    assert opened.count() == 7
     assert [row["prompt"] for row in opened.rows()] == [row["prompt"] for row in ROWS]
 
 
@@ -105,25 +102,6 @@ def test_equal_prompts_have_equal_keys_whatever_the_order_of_their_fields() -> N
 
 
 KEYS = st.binary(min_size=16, max_size=16).map(bytes.hex)
-
-
-@given(st.lists(st.tuples(KEYS, st.integers(0, 5)), max_size=40))
-def test_the_table_knows_what_is_settled(rows: list[tuple[str, int]]) -> None:
-    table = RowTable()
-    known: set[str] = set()
-    for key, sample in rows:
-        identity = row_id(key, sample)
-        assert table.settle(identity) is (identity not in known)
-        known.add(identity)
-        assert table.is_settled(identity)
-        assert not table.asks_for(identity, 6), "the source has not shown it yet"
-    keys = {key for key, _ in rows}
-    for key in keys:
-        assert table.meet(key)
-        assert not table.meet(key)
-    missing, _ = table.unsettled(6)
-    assert missing == 6 * len(keys) - len(known)
-    assert table.has_strangers(1) is any(sample > 0 for _, sample in rows)
 
 
 @given(KEYS, st.integers(0, 3), st.integers(1, 7))

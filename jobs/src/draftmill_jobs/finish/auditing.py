@@ -6,18 +6,20 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, assert_never
 
 import orjson
 from pydantic import ValidationError
 
 from draftmill_api.manifest import PartFile
-from draftmill_api.record import DeadLetter, Record
-from draftmill_jobs.prompts.rows import RowTable
+from draftmill_api.record import DeadLetter, Record, RecordStatus
+from draftmill_jobs.prompts.table import RowTable, Settling
 from draftmill_jobs.shared.lines import raw_lines
 from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, is_row_id, part_paths
+from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.shared.tally import FailureTally, Tally
 
+_EVERYTHING: Final = Share(0, 1)
 _SHOWN = 3  # faults that are told; the rest are counted
 
 
@@ -32,7 +34,6 @@ class Audit:
     """
 
     tally: Tally
-    table: RowTable
     failures: FailureTally
     files: list[PartFile] = field(default_factory=list)
     dead_letters: list[PartFile] = field(default_factory=list)
@@ -47,24 +48,38 @@ class Audit:
             self.faults.append(sentence)
 
 
-def audit_folder(
-    folder: Path,
-    *,
-    total: int = 0,
-    table: RowTable | None = None,
-    belongs: Callable[[str], bool] | None = None,
-) -> Audit:
+class _Rows:
+    """Which rows have a line, and which of those are asked for."""
+
+    def __init__(self, table: RowTable | None) -> None:
+        self._table = table
+        self._strangers: set[str] = set()
+
+    def settle(self, identity: str) -> Settling:
+        """Notes that a row has a line."""
+        settling = Settling.STRANGER if self._table is None else self._table.settle(identity)
+        if settling is not Settling.STRANGER:
+            return settling
+        if identity in self._strangers:
+            return Settling.AGAIN
+        self._strangers.add(identity)
+        return Settling.FIRST if self._table is None else Settling.STRANGER
+
+
+def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
     """Reads every line of a dataset's folder, checks it, and counts.
 
     Args:
         folder: The dataset's folder.
-        total: Rows to account for, where they are known.
-        table: Rows of the source, met; those that the folder settles are noted in it.
-        belongs: Whether a row is one of the source; every row is when left out.
+        table: The rows that are asked for; those that the folder settles are noted in it. All are when it
+            is left out.
     """
-    audit = Audit(Tally(folder.name, total), RowTable() if table is None else table, FailureTally())
+    tally, rows = Tally(folder.name, 0), _Rows(table)
+    if table is not None:
+        tally.total, tally.skipped = table.total(_EVERYTHING), table.repeated(_EVERYTHING)
+    audit = Audit(tally, FailureTally())
 
-    def take_record(value: Any) -> str:
+    def check_record(value: Any) -> str:
         record = Record.model_validate(value)
         if record.completion_tokens != len(record.output_ids):
             audit.fault(
@@ -78,25 +93,40 @@ def audit_folder(
             )
         if record.dataset != folder.name:
             audit.fault(f"row {record.id} is of dataset {record.dataset}, not {folder.name}")
-        if belongs is None or (is_row_id(record.id) and belongs(record.id)):
-            audit.tally.add_record(record.status, record.finish_reason, record.completion_tokens)
-        else:
-            audit.strangers += 1
         return record.id
 
-    def take_dead_letter(value: Any) -> str:
-        letter = DeadLetter.model_validate(value)
-        if belongs is None or (is_row_id(letter.id) and belongs(letter.id)):
-            audit.tally.errors += 1
-            audit.failures.add(letter.__dict__)
-        return letter.id
+    def count_record(value: Any) -> None:
+        tally.add_record(RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"])
 
-    audit.files = [_read(path, audit, take_record) for path in part_paths(folder, RECORDS)]
-    audit.dead_letters = [_read(path, audit, take_dead_letter) for path in part_paths(folder, DEAD_LETTERS)]
+    def count_dead_letter(value: Any) -> None:
+        tally.errors += 1
+        audit.failures.add(value)
+
+    def leave_record_out() -> None:
+        audit.strangers += 1
+
+    records = _Kind(check_record, count_record, leave_record_out)
+    letters = _Kind(lambda value: DeadLetter.model_validate(value).id, count_dead_letter, lambda: None)
+    audit.files = [_read(path, records, rows, audit) for path in part_paths(folder, RECORDS)]
+    audit.dead_letters = [_read(path, letters, rows, audit) for path in part_paths(folder, DEAD_LETTERS)]
     return audit
 
 
-def _read(path: Path, audit: Audit, take: Callable[[Any], str]) -> PartFile:
+class _Kind(NamedTuple):
+    """What is done with each line of a kind of file.
+
+    Attributes:
+        check: Checks a line, and says which row it is of.
+        take: Takes in the line of a row that is asked for.
+        leave_out: Notes a line of a row that is not.
+    """
+
+    check: Callable[[Any], str]
+    take: Callable[[Any], None]
+    leave_out: Callable[[], None]
+
+
+def _read(path: Path, kind: _Kind, rows: _Rows, audit: Audit) -> PartFile:
     digest, lines = hashlib.sha256(), 0
     for lines, (raw, _, _) in enumerate(raw_lines(path, digest.update), start=1):
         where = f"{path.name}, line {lines}"
@@ -104,14 +134,23 @@ def _read(path: Path, audit: Audit, take: Callable[[Any], str]) -> PartFile:
             audit.fault(f"{where} is torn: it has no end")
             continue
         try:
-            identity = take(orjson.loads(raw))
+            value = orjson.loads(raw)
+            identity = kind.check(value)
         except (orjson.JSONDecodeError, ValidationError) as error:
             audit.fault(f"{where} is not a whole line of its kind: {str(error).splitlines()[0]}")
             continue
         if not is_row_id(identity):
             audit.fault(f"{where}: {identity!r} is no id of a row")
-        elif not audit.table.settle(identity):
-            audit.fault(f"{where}: row {identity} is there twice")
+            continue
+        match rows.settle(identity):
+            case Settling.FIRST:
+                kind.take(value)
+            case Settling.AGAIN:
+                audit.fault(f"{where}: row {identity} is there twice")
+            case Settling.STRANGER:
+                kind.leave_out()
+            case never:
+                assert_never(never)
     return PartFile(
         path=f"{path.parent.name}/{path.name}",
         bytes=path.stat().st_size,

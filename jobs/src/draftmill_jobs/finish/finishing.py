@@ -16,8 +16,8 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import Audit, audit_folder
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.fingerprint import tokenizer_hash
-from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
-from draftmill_jobs.prompts.sources import open_source
+from draftmill_jobs.prompts.index import read_prompts
+from draftmill_jobs.prompts.table import RowTable
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
 from draftmill_jobs.shared.left_out import read_left_out
@@ -58,17 +58,9 @@ def _audit(dataset: DatasetSettings, model: TargetModel, config: SynthJobConfig)
             "OutputMissing", f"{dataset.folder} has no run.json: nothing was generated there"
         )
     check_same(dataset.folder, before, fingerprint_of(dataset, model, config.run))
-    source, table = open_source(dataset.source), RowTable()
-    samples = dataset.sampling.samples_per_prompt
-    duplicates = sum(not table.meet(row.key) for row in read_rows(dataset, source))
-    audit = audit_folder(
-        dataset.folder,
-        total=count_rows(dataset, source),
-        table=table,
-        belongs=lambda identity: table.asks_for(identity, samples),
-    )
-    audit.tally.skipped = duplicates * samples
-    missing, example = table.unsettled(samples)
+    table = RowTable(read_prompts(dataset).keys, dataset.sampling.samples_per_prompt)
+    audit = audit_folder(dataset.folder, table)
+    missing, example = table.unsettled()
     left_out = 0 if dataset.max_tokens is None else _left_out(audit, dataset.folder, dataset.max_tokens)
     if missing == left_out:
         audit.tally.not_admitted = left_out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,6 +11,7 @@ from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import RunFingerprint
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel
+from draftmill_jobs.prompts.index import PromptIndex, load_index, write_index
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.folder import (
     RUN_FILE,
@@ -31,14 +32,20 @@ from draftmill_jobs.shared.parts import (
     RECORDS,
     companion,
     files_of,
+    parse_line,
     part_path,
     parts_of_all_workers,
     read_lines,
 )
 from draftmill_jobs.shared.settings import DatasetSettings, Share
+from draftmill_jobs.shared.tails import cut_torn_tail
+
+log = logging.getLogger(__name__)
 
 
-def take_over(settings: DatasetSettings, *, model: TargetModel, run: JobRun, share: Share) -> PartLock:
+def take_over(
+    settings: DatasetSettings, prompts: PromptIndex, *, model: TargetModel, run: JobRun, share: Share
+) -> PartLock:
     """Locks this worker's part, repairs what nobody writes, and binds the folder to what is asked now.
 
     Workers do so one after another, so that the first one of a new run can forget passing failures in the
@@ -56,6 +63,7 @@ def take_over(settings: DatasetSettings, *, model: TargetModel, run: JobRun, sha
             lock = _lock(own, me)
             try:
                 _bind(folder, fingerprint_of(settings, model, run), own, me)
+                _bind_prompts(folder, prompts)
             except BaseException:
                 lock.release()
                 raise
@@ -105,6 +113,11 @@ def _bind(folder: Path, now: RunFingerprint, own: Path, me: Holder) -> None:
             write_fingerprint(folder, now)
 
 
+def _bind_prompts(folder: Path, prompts: PromptIndex) -> None:
+    if load_index(folder) != prompts:
+        write_index(folder, prompts)
+
+
 def _is_anew(before: JobRun, now: JobRun, *, others_live: bool) -> bool:
     """Whether rows that failed in passing are asked again: for a re-created run or another restart word.
 
@@ -117,20 +130,10 @@ def _is_anew(before: JobRun, now: JobRun, *, others_live: bool) -> bool:
 
 def _repair(records: Path, *, forget: bool) -> None:
     for path in (*files_of(records), *files_of(companion(records))):
-        cut_torn_tail(path)
+        if cut := cut_torn_tail(path, lambda raw: parse_line(raw) is not None):
+            log.warning("%s: cut off %d bytes that a crash left behind the last whole line", path, cut)
     if forget and companion(records).exists():
         _forget_passing_failures(companion(records))
-
-
-def cut_torn_tail(path: Path) -> None:
-    """Cuts off what a crash left behind the last whole line."""
-    end = 0
-    for line in read_lines(path):
-        end = line.end
-    if end < path.stat().st_size:
-        with path.open("r+b") as file:
-            file.truncate(end)
-            os.fsync(file.fileno())
 
 
 def _forget_passing_failures(path: Path) -> None:

@@ -8,13 +8,13 @@ from itertools import islice
 
 import orjson
 
-from draftmill_api.record import DeadLetter, row_id
+from draftmill_api.record import DeadLetter
 from draftmill_jobs.generate.asking import now_text
 from draftmill_jobs.generate.budget import Admission, TokenBudget
 from draftmill_jobs.generate.order import LookAhead, Standing
 from draftmill_jobs.generate.records import unusable_row
-from draftmill_jobs.generate.resume import OpenDataset, leave_out_strangers
-from draftmill_jobs.prompts.rows import Question, SourceRow, owns, read_rows
+from draftmill_jobs.generate.resume import OpenDataset
+from draftmill_jobs.prompts.rows import Question, SourceRow
 from draftmill_jobs.shared.left_out import note_left_out
 from draftmill_jobs.shared.settings import Share
 
@@ -36,7 +36,6 @@ class Feed:
         self.dataset = dataset
         self.admitted = 0
         self.set_aside = 0
-        self._share = share
         self._news = news
         self._largest_ahead = _LARGEST_AHEAD // datasets
         self._rows = LookAhead[Question]()
@@ -56,8 +55,8 @@ class Feed:
         Raises:
             JobError: The source cannot be read, or the disk does not take what is to be written.
         """
-        async for row in _in_batches(read_rows(self.dataset.settings)):
-            for sample in self._samples_to_do(row):
+        async for row in _in_batches(self.dataset.rows_to_ask()):
+            for sample in self.dataset.samples_to_ask(row):
                 if row.prompt is None:
                     self.admitted += 1
                     name = self.dataset.settings.name
@@ -138,22 +137,10 @@ class Feed:
             self._emptied.set()
         self._news.set()
 
-    def _samples_to_do(self, row: SourceRow) -> list[int]:
-        """The samples of a row that are this worker's and not settled; those of a duplicate are skipped."""
-        dataset = self.dataset
-        samples = range(dataset.settings.sampling.samples_per_prompt)
-        mine = [sample for sample in samples if owns(self._share, row_id(row.key, sample))]
-        if not dataset.table.meet(row.key):
-            dataset.tally.skipped += len(mine)
-            return []
-        return [sample for sample in mine if not dataset.table.is_settled(row_id(row.key, sample))]
-
 
 def _close_accounts(dataset: OpenDataset) -> None:
     """Every row of the source has been met."""
-    if dataset.settings.max_tokens is None:
-        leave_out_strangers(dataset)
-    elif dataset.tally.not_admitted:
+    if dataset.tally.not_admitted:
         note_left_out(dataset.settings.folder, dataset.share, dataset.tally.not_admitted)
 
 

@@ -1,4 +1,4 @@
-"""Opening the datasets' folders: counting rows, and waiting for whoever is still writing there."""
+"""Opening the datasets' folders: reading prompts, and waiting for whoever is still writing there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from draftmill_api.jobconfig import SynthJobConfig
-from draftmill_api.record import row_id
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.resume import OpenDataset, open_dataset
 from draftmill_jobs.model.facts import TargetModel
-from draftmill_jobs.prompts.rows import count_rows, owns, read_rows
-from draftmill_jobs.prompts.sources import open_source
+from draftmill_jobs.prompts.index import PromptIndex, load_index, read_prompts
 from draftmill_jobs.shared.config import LoadedConfig
 from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of
 from draftmill_jobs.shared.waiting import until_free
@@ -46,10 +44,11 @@ async def _open(
     stop: asyncio.Event,
 ) -> OpenDataset | None:
     """Opens one folder, and waits a while for a process to end that is writing there; None after `stop`."""
+    prompts = await asyncio.to_thread(_read_prompts, settings)
     opening = partial(
         open_dataset,
         settings,
-        total=await asyncio.to_thread(_count, settings, share),
+        prompts,
         model=model,
         run=loaded.config.run,
         share=share,
@@ -62,12 +61,6 @@ async def _open(
     return await until_free(opening, say, stop)
 
 
-def _count(settings: DatasetSettings, share: Share) -> int:
-    """Rows of this worker; with several, each row's identity must be made to know whose it is."""
-    source = open_source(settings.source)
-    if share.count == 1:
-        return count_rows(settings, source)
-    samples = range(settings.sampling.samples_per_prompt)
-    return sum(
-        owns(share, row_id(row.key, sample)) for row in read_rows(settings, source) for sample in samples
-    )
+def _read_prompts(settings: DatasetSettings) -> PromptIndex:
+    known = load_index(settings.folder)
+    return read_prompts(settings, [known] if known is not None else [])

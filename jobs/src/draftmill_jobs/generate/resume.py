@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from draftmill_api.jobconfig import JobRun
-from draftmill_api.record import RecordStatus
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.generate.binding import take_over
 from draftmill_jobs.model.facts import TargetModel
-from draftmill_jobs.prompts.rows import RowTable, owns, read_rows
+from draftmill_jobs.prompts.index import PromptIndex
+from draftmill_jobs.prompts.rows import SourceRow, owns, read_rows
+from draftmill_jobs.prompts.table import RowTable, Settling
+from draftmill_jobs.shared.heads import read_heads
 from draftmill_jobs.shared.left_out import forget_left_out
 from draftmill_jobs.shared.lock import PartLock
 from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, file_of, part_path, part_paths, read_lines
@@ -22,11 +25,16 @@ from draftmill_jobs.shared.tally import FailureTally, Tally
 
 @dataclass(frozen=True)
 class OpenDataset:
-    """A dataset's folder, locked and read: what is there, and where to go on."""
+    """A dataset's folder, locked and read: what is there, and where to go on.
+
+    Attributes:
+        places: Where the rows stand in the source that have samples to ask; None when all have.
+    """
 
     settings: DatasetSettings
     tally: Tally
     table: RowTable
+    places: Sequence[int] | None
     records: Path
     dead_letters: Path
     lock: PartLock
@@ -37,11 +45,34 @@ class OpenDataset:
         """Sampling as it is sent and recorded, without a sample's own seed."""
         return sampling_facts(self.settings.sampling)
 
+    def rows_to_ask(self) -> Iterator[SourceRow]:
+        """The rows with samples to ask, in the source's order, each prompt once.
+
+        Raises:
+            JobRefusedError: The source cannot be read.
+        """
+        return read_rows(self.settings, wanted=self.places)
+
+    def samples_to_ask(self, row: SourceRow) -> list[int]:
+        """The samples of a row that are this worker's and not settled.
+
+        Raises:
+            JobFailedError: The row was not there when the source was read before.
+        """
+        try:
+            return self.table.open_samples(row.key, self.share)
+        except KeyError:
+            raise JobFailedError(
+                "SourceChanged",
+                f"dataset {self.settings.name}: row {row.position} of the source was changed while the run "
+                "was reading it; the next attempt takes the source as it is then",
+            ) from None
+
 
 def open_dataset(
     settings: DatasetSettings,
+    prompts: PromptIndex,
     *,
-    total: int,
     model: TargetModel,
     run: JobRun,
     share: Share,
@@ -49,87 +80,64 @@ def open_dataset(
 ) -> OpenDataset:
     """Locks the folder's part, repairs what a crash left, and reads every settled row.
 
-    Time grows with the size of the files, memory with the number of rows (16 bytes each and a bit).
+    Time grows with the size of the files, and memory by 30 bytes a prompt and one a row.
 
     Raises:
         JobRefusedError: The folder belongs to other answers, or cannot be written.
         FolderInUseError: Another process is writing there.
     """
-    lock = take_over(settings, model=model, run=run, share=share)
+    lock = take_over(settings, prompts, model=model, run=run, share=share)
     try:
-        return _read(settings, total, lock=lock, share=share, failures=failures)
+        return _read(settings, prompts, lock=lock, share=share, failures=failures)
     except BaseException:
         lock.release()
         raise
 
 
 def _read(
-    settings: DatasetSettings, total: int, *, lock: PartLock, share: Share, failures: FailureTally
+    settings: DatasetSettings,
+    prompts: PromptIndex,
+    *,
+    lock: PartLock,
+    share: Share,
+    failures: FailureTally,
 ) -> OpenDataset:
     folder = settings.folder
     forget_left_out(folder, share)
-    tally, table = Tally(settings.name, total), RowTable()
+    table = RowTable(prompts.keys, settings.sampling.samples_per_prompt)
+    tally = Tally(settings.name, table.total(share))
+    tally.skipped = table.repeated(share)
     for path in part_paths(folder, RECORDS):
         _read_records(path, tally, table, share)
     for path in part_paths(folder, DEAD_LETTERS):
         _read_dead_letters(path, tally, table, failures, share)
-    records = file_of(part_path(folder, RECORDS, share), settings.compression)
-    letters = part_path(folder, DEAD_LETTERS, share)
-    dataset = OpenDataset(settings, tally, table, records, letters, lock, share)
-    if settings.max_tokens is not None and tally.done + tally.errors:
-        _leave_out_strangers_first(dataset)
-    return dataset
+    return OpenDataset(
+        settings,
+        tally,
+        table,
+        places=prompts.places_of(table.open_rows(share)),
+        records=file_of(part_path(folder, RECORDS, share), settings.compression),
+        dead_letters=part_path(folder, DEAD_LETTERS, share),
+        lock=lock,
+        share=share,
+    )
 
 
 def _read_records(path: Path, tally: Tally, table: RowTable, share: Share) -> None:
-    for line in read_lines(path):
-        value = line.value
-        if not table.settle(value["id"]):
+    for head in read_heads(path):
+        settling = table.settle(head.id)
+        if settling is Settling.AGAIN:
             raise JobRefusedError(
-                "OutputCorrupt", f"{path}: the row {value['id']} has two records in this folder"
+                "OutputCorrupt", f"{path}: the row {head.id} has two records in this folder"
             )
-        if owns(share, value["id"]):
-            tally.add_record(
-                RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"]
-            )
+        if settling is Settling.FIRST and owns(share, head.id):
+            tally.add_record(head.status, head.finish_reason, head.completion_tokens)
 
 
 def _read_dead_letters(
     path: Path, tally: Tally, table: RowTable, failures: FailureTally, share: Share
 ) -> None:
     for line in read_lines(path):
-        if table.settle(line.value["id"]) and owns(share, line.value["id"]):
+        if table.settle(line.value["id"]) is Settling.FIRST and owns(share, line.value["id"]):
             tally.errors += 1
             failures.add(line.value)
-
-
-def _leave_out_strangers_first(dataset: OpenDataset) -> None:
-    """Reads the source ahead: tokens of rows that it no longer has are none of the cap's."""
-    for row in read_rows(dataset.settings):
-        dataset.table.meet(row.key)
-    leave_out_strangers(dataset)
-    dataset.table.begin_pass()
-
-
-def leave_out_strangers(dataset: OpenDataset) -> None:
-    """Takes rows out of the account that the source no longer has (a smaller limit): they stay on disk.
-
-    Called once, when every row of the source has been met.
-    """
-    samples = dataset.settings.sampling.samples_per_prompt
-    if not dataset.table.has_strangers(samples):
-        return
-    folder, tally = dataset.settings.folder, dataset.tally
-    for path in part_paths(folder, RECORDS):
-        for line in read_lines(path):
-            value = line.value
-            if owns(dataset.share, value["id"]) and not dataset.table.asks_for(value["id"], samples):
-                tally.remove_record(
-                    RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"]
-                )
-    for path in part_paths(folder, DEAD_LETTERS):
-        for line in read_lines(path):
-            if owns(dataset.share, line.value["id"]) and not dataset.table.asks_for(
-                line.value["id"], samples
-            ):
-                tally.errors -= 1

@@ -10,10 +10,11 @@ from pathlib import Path
 from draftmill_jobs.errors import JobFailedError
 from draftmill_jobs.shared.files import AppendOnlyFile
 from draftmill_jobs.shared.lines import render_lines
+from draftmill_jobs.shared.tails import MOST_UNSYNCED
 
 GROUP_LINES = 64
 GROUP_SECONDS = 0.5
-_PENDING_BYTES = 64 << 20  # beyond this the disk is slower than the servers, and rows wait
+_PENDING_BYTES = MOST_UNSYNCED // 2  # beyond this the disk is slower than the servers, and rows wait
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,8 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.tokenizer import TemplateError, Tokenizer
 from draftmill_jobs.plan.download import download_model
-from draftmill_jobs.prompts.rows import RowTable, count_rows, read_rows
+from draftmill_jobs.prompts.rows import read_rows
 from draftmill_jobs.prompts.shapes import Prompt
-from draftmill_jobs.prompts.sources import open_source
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
 from draftmill_jobs.shared.write_test import try_to_write
 
@@ -83,15 +82,13 @@ class Survey:
 
 
 def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
-    source = open_source(dataset.source)
-    total = count_rows(dataset, source)
-    table = RowTable()
+    met: set[bytes] = set()
     lengths: list[int] = []
-    duplicates = unusable = 0
+    rows = duplicates = unusable = 0
     first_problem = ""
-    for row in read_rows(dataset, source):
-        problem = row.problem
-        if not table.meet(row.key):
+    for rows, row in enumerate(read_rows(dataset), start=1):  # noqa: B007 - counted
+        problem, key = row.problem, bytes.fromhex(row.key)
+        if key in met:
             duplicates += 1
         elif row.prompt is None:
             unusable += 1
@@ -100,6 +97,7 @@ def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
                 lengths.append(_tokens(dataset, row.prompt, tokenizer))
             except TemplateError as error:
                 problem = f"the chat template refuses it: {error}"
+        met.add(key)
         first_problem = first_problem or (f"row {row.position}: {problem}" if problem else "")
     if not lengths:
         raise JobRefusedError(
@@ -107,6 +105,7 @@ def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
             f"dataset {dataset.name} has no row that can be asked; {first_problem or 'its source is empty'}",
         )
     samples = dataset.sampling.samples_per_prompt
+    total = rows * samples
     asked = total - (duplicates + unusable) * samples
     mean = sum(lengths) / len(lengths)
     tokens_of_a_record = mean + dataset.sampling.max_completion_tokens / 4

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
 from draftmill_api.jobconfig import JobSource
 from draftmill_api.v1alpha1.synthrun import HuggingFaceDataset
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.shared.files import sha256_of
+
+T = TypeVar("T")
 
 _PARQUET_BATCH = 256  # rows decoded at once
 
@@ -27,12 +32,16 @@ class BrokenRow:
 class Source(Protocol):
     """Rows in a fixed order, read as a stream, as often as needed."""
 
-    def count(self) -> int:
-        """How many rows there are, without parsing them."""
+    def identity(self) -> str | None:
+        """The same as long as the rows are the same; None where to know that takes reading all of them."""
         ...
 
-    def rows(self) -> Iterator[Any]:
-        """Yields each row, or a `BrokenRow` in its place."""
+    def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
+        """Yields each row, or a `BrokenRow` in its place.
+
+        Args:
+            wanted: Only those at these places, which are counted from 0 and ascend; no other is parsed.
+        """
         ...
 
 
@@ -65,17 +74,15 @@ class JsonLinesSource:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def count(self) -> int:
-        """Counts the lines that are not blank."""
-        with self._path.open("rb") as file:
-            return sum(not line.isspace() for line in file)
+    def identity(self) -> str:
+        """The hash of the file."""
+        return sha256_of(self._path)
 
-    def rows(self) -> Iterator[Any]:
+    def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields the parsed lines."""
         with self._path.open("rb") as file:
-            for line in file:
-                if line.isspace():
-                    continue
+            lines = (line for line in file if not line.isspace())
+            for line in lines if wanted is None else _chosen(lines, wanted):
                 try:
                     yield orjson.loads(line)
                 except orjson.JSONDecodeError as error:
@@ -86,18 +93,20 @@ class JsonSource:
     """A file that holds one JSON array of rows; read whole."""
 
     def __init__(self, path: Path) -> None:
+        content = path.read_bytes()
+        self._identity = hashlib.sha256(content).hexdigest()
         try:
-            self._rows: list[Any] = orjson.loads(path.read_bytes())
+            self._rows: list[Any] = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             raise JobRefusedError("PromptsUnreadable", f"{path} is not JSON: {error}") from error
 
-    def count(self) -> int:
-        """The length of the array."""
-        return len(self._rows)
+    def identity(self) -> str:
+        """The hash of the file."""
+        return self._identity
 
-    def rows(self) -> Iterator[Any]:
+    def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields the array's items."""
-        return iter(self._rows)
+        return iter(self._rows) if wanted is None else _chosen(self._rows, wanted)
 
 
 class ParquetSource:
@@ -107,19 +116,26 @@ class ParquetSource:
         import pyarrow as pa  # noqa: PLC0415 - heavy, and not always needed
         from pyarrow import parquet  # noqa: PLC0415 - heavy, and not always needed
 
+        self._path = path
         try:
             self._file = parquet.ParquetFile(path)
         except pa.ArrowInvalid as error:
             raise JobRefusedError("PromptsUnreadable", f"{path} is not Parquet: {error}") from error
 
-    def count(self) -> int:
-        """The number of rows in the file's footer."""
-        return int(self._file.metadata.num_rows)
+    def identity(self) -> str:
+        """The hash of the file."""
+        return sha256_of(self._path)
 
-    def rows(self) -> Iterator[Any]:
+    def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields rows as objects."""
+        start = 0
         for batch in self._file.iter_batches(batch_size=_PARQUET_BATCH):
+            stop = start + len(batch)
+            if wanted is not None:
+                first, last = bisect_left(wanted, start), bisect_left(wanted, stop)
+                batch = batch.take([place - start for place in wanted[first:last]])  # noqa: PLW2901
             yield from batch.to_pylist()
+            start = stop
 
 
 class DatasetSource:
@@ -128,13 +144,12 @@ class DatasetSource:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
-    def count(self) -> int:
-        """The length of the split."""
-        return len(self._dataset)
+    def identity(self) -> None:
+        """A dataset does not say what it holds."""
 
-    def rows(self) -> Iterator[Any]:
+    def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields rows as objects."""
-        return iter(self._dataset)
+        return iter(self._dataset if wanted is None else self._dataset.select(wanted))
 
 
 def _load_dataset(wanted: HuggingFaceDataset) -> DatasetSource:
@@ -151,6 +166,18 @@ def _load_dataset(wanted: HuggingFaceDataset) -> DatasetSource:
             f"cannot load dataset {wanted.repo}, split {wanted.split}, from the hub or its cache: {error}",
         ) from error
     return DatasetSource(dataset)
+
+
+def _chosen(rows: Iterable[T], wanted: Sequence[int]) -> Iterator[T]:
+    """Those of the rows that stand at the wanted places."""
+    places = iter(wanted)
+    place = next(places, None)
+    for number, row in enumerate(rows):
+        if place is None:
+            return
+        if number == place:
+            yield row
+            place = next(places, None)
 
 
 def _starts_as_array(path: Path) -> bool:

@@ -7,26 +7,29 @@ of the bare one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from draftmill_api.v1alpha1.synthrun import Compression
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.shared.lines import ZSTD_SUFFIX, raw_lines
+from draftmill_jobs.shared.lines import ZSTD_SUFFIX, RawLine, raw_lines
 from draftmill_jobs.shared.settings import Share
+
+T = TypeVar("T")
 
 RECORDS = "raw_responses"
 DEAD_LETTERS = "dead_letter"
-_ROW_ID = re.compile(r"[0-9a-f]{32}(-s[1-9][0-9]*)?")
+ROW_ID: Final = "[0-9a-f]{32}(?:-s[1-9][0-9]*)?"
+_IS_ROW_ID: Final = re.compile(ROW_ID)
 
 
 def is_row_id(value: Any) -> bool:
     """Whether this can be the identity of a row."""
-    return isinstance(value, str) and _ROW_ID.fullmatch(value) is not None
+    return isinstance(value, str) and _IS_ROW_ID.fullmatch(value) is not None
 
 
 def part_path(folder: Path, stem: str, share: Share) -> Path:
@@ -97,10 +100,15 @@ def read_lines(path: Path) -> Iterator[Line]:
     Raises:
         JobRefusedError: A broken line stands before a good one, which no crash of a writer leaves.
     """
+    return (Line(value, raw.place, raw.end) for value, raw in whole_lines(path, parse_line))
+
+
+def whole_lines(path: Path, parse: Callable[[bytes], T | None]) -> Iterator[tuple[T, RawLine]]:
+    """The same with what `parse` makes of each line; it makes None of one that is torn or none of ours."""
     end = 0
     broken_at: int | None = None
     for raw in raw_lines(path):
-        value = parse_line(raw.raw)
+        value = parse(raw.raw)
         if value is None:
             broken_at = end if broken_at is None else broken_at
         elif broken_at is not None:
@@ -110,7 +118,7 @@ def read_lines(path: Path) -> Iterator[Line]:
                 "something other than Draftmill changed the file: restore it or move it away",
             )
         else:
-            yield Line(value, raw.place, raw.end)
+            yield value, raw
         end = raw.end
 
 
