@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -16,13 +17,17 @@ from tests.support.records import key, record
 TRICKY = 'He wrote: ],"prompt_tokens":7,"completion_tokens":9,"finish_reason":"stop","status":"ok",\n"}'
 
 
-def line(number: int = 7, **fields: object) -> bytes:
+def line(number: int = 7, **fields: Any) -> bytes:
     return encode(record(number, TRICKY).model_copy(update=fields))
 
 
 @pytest.mark.parametrize("status", RecordStatus)
 def test_every_record_that_the_writer_writes_is_seen_at_a_glance(status: RecordStatus) -> None:
-    fields = {"status": status, "finish_reason": FinishReason.TOOL_CALLS, "id": f"{key(7)}-s12"}
+    fields: dict[str, Any] = {
+        "status": status,
+        "finish_reason": FinishReason.TOOL_CALLS,
+        "id": f"{key(7)}-s12",
+    }
     assert glance(line(**fields)) == Head(f"{key(7)}-s12", 2, "tool_calls", status)
     assert glance(line(prompt_ids=[], output_ids=[])) is not None
     assert glance(line(dataset="B1_a.b-c")) is not None

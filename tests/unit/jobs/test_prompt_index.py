@@ -58,9 +58,9 @@ def test_a_source_that_is_as_it_was_is_not_read_again(
     known = load_index(settings.folder)
     assert known == read
     monkeypatch.setattr(module, "read_rows", never)
-    assert read_prompts(settings, [known]) is known  # type: ignore[list-item]
+    assert read_prompts(settings, [known]) is known
     alike = replace(settings, max_tokens=5, sampling=Sampling(samples_per_prompt=3), folder=Path("/other"))
-    assert read_prompts(alike, [known]) is known  # type: ignore[list-item]
+    assert read_prompts(alike, [known]) is known
 
 
 @pytest.mark.parametrize("change", [{"max_samples": 2}, {"chat_template_kwargs": {"thinking": True}}])
