@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import Any, Final
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "benchmarks")]
+sys.path.insert(0, str(REPOSITORY))
 
 import orjson  # noqa: E402
-from results import Result, arguments, measure  # noqa: E402
-from run import engine  # noqa: E402
+from benchmarks.results import Result, arguments, measure  # noqa: E402
 
 from draftmill_api.jobconfig import SynthJobConfig  # noqa: E402
 from draftmill_api.record import prompt_key  # noqa: E402
 from draftmill_jobs.prompts.index import read_prompts, write_index  # noqa: E402
 from draftmill_jobs.shared.settings import datasets_of  # noqa: E402
+from tests.support.generator_kills import server_program  # noqa: E402
 from tests.support.memory import peak_memory  # noqa: E402
 from tests.support.tiny_model import TinyModel, make_tiny_model  # noqa: E402
 
@@ -83,7 +83,7 @@ def _line(
     model = make_tiny_model(folder / "model")
     config = _leave_behind(folder, model, rows, left)
     config["datasets"] = [changed(dataset) for dataset in config["datasets"]]
-    with engine(model.path, ANSWER) as url:
+    with server_program(model) as url:
         config["endpoints"] = [{"name": "s0", "url": url, "engine": "VLLM"}]
         (folder / "job.json").write_text(json.dumps(config))
         cpu, wall, memory = _generate(folder / "job.json", worker)
@@ -160,10 +160,12 @@ def _generate(config: Path, worker: str) -> tuple[float, float, float]:
     done = subprocess.run(
         [sys.executable, "-P", __file__, "--generate", str(config)],
         env={**os.environ, "DRAFTMILL_WORKER": worker},
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        raise SystemExit(f"the generator failed:\n{done.stderr[-4000:]}")
     cpu, memory = json.loads(done.stdout.splitlines()[-1])
     return cpu, time.monotonic() - began, memory / 1e6
 
