@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from draftmill_jobs.train.checkpoint import Checkpoints
 from draftmill_jobs.train.folders import CHECKPOINTS
 from draftmill_jobs.train.launching import launch
 from draftmill_jobs.train.places import Machine
+from tests.support.job_pages import progress_when
 from tests.support.ports import free_port
 from tests.support.train_job import TrainJob
 from tests.support.trainer_processes import children, newest_weights, start
@@ -110,11 +112,14 @@ def test_a_process_that_waits_for_others_in_vain_ends_when_it_is_told(tmp_path: 
     job = TrainJob(tmp_path / "job", fields={"nodes": 2})
     port = str(free_port())
     place = {"PET_NNODES": "2", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "127.0.0.1", "PET_MASTER_PORT": port}
-    process = start(job, 1, **place)
+    page = free_port()
+    process = start(job, 1, page, **place)
     until(lambda: is_listening(int(port)), 240, "the first machine waits for the second")
+    said = asyncio.run(progress_when(page, lambda _: True))
     process.terminate()
 
     assert process.wait(60) == ExitCode.INTERRUPTED
+    assert said.worker == "0/1", "the operator takes no other answer: all machines are one worker"
 
 
 def is_listening(port: int) -> bool:

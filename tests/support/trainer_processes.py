@@ -14,9 +14,13 @@ from draftmill_jobs.train.folders import CHECKPOINTS
 from tests.support.train_job import TrainJob
 
 
-def start(job: TrainJob, processes: int, **place: str) -> subprocess.Popen[bytes]:
+def start(
+    job: TrainJob, processes: int, http_port: int | None = None, **place: str
+) -> subprocess.Popen[bytes]:
     """`draftmill train` on a machine that runs so many processes."""
     command = [sys.executable, "-m", "draftmill_jobs", "train", "--config", str(job.write())]
+    if http_port is not None:
+        command += ["--http-port", str(http_port)]
     environment = {**os.environ, "PET_NPROC_PER_NODE": str(processes), "OMP_NUM_THREADS": "1", **place}
     return subprocess.Popen(command, env=environment)
 

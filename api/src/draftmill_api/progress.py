@@ -41,7 +41,9 @@ class Progress(ApiModel):
     """The state of one worker, as JSON at `/progress`."""
 
     run_uid: str = ""
-    worker: str = Field(default="0/1", description="Index and number of the workers.")
+    worker: str = Field(
+        default="0/1", description="Index and number of the workers; all ranks of a trainer are one."
+    )
     attempt: int = 1
     state: WorkerState
     config_hash: str = Field(description="Hash of the config file in force.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.train.places import is_rank, place_among_nodes, this_machine
+from draftmill_jobs.train.places import is_rank, this_machine
 
 POD = {
     "PET_NNODES": "3",
@@ -38,11 +38,6 @@ def test_a_laptop_runs_a_process_for_each_gpu_and_one_without_any(gpus: int, pro
 def test_a_process_that_torchrun_started_is_a_rank_already() -> None:
     assert is_rank({"RANK": "0"})
     assert not is_rank(POD)
-
-
-def test_people_are_told_which_machine_it_is() -> None:
-    assert place_among_nodes(POD) == "2/3"
-    assert place_among_nodes({}) == "0/1"
 
 
 @pytest.mark.parametrize(

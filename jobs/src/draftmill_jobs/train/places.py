@@ -90,11 +90,6 @@ def this_machine(environment: Mapping[str, str], *, nodes: int, gpus_per_node: i
     return machine
 
 
-def place_among_nodes(environment: Mapping[str, str]) -> str:
-    """`i/n` of this machine, for people."""
-    return f"{environment.get('PET_NODE_RANK', '0')}/{environment.get('PET_NNODES', '1')}"
-
-
 def join_alone(machine: Machine) -> None:
     """Makes this process the only one of its machine."""
     (environment,) = machine.environments(machine.port)

@@ -22,6 +22,7 @@ from draftmill_api.v1alpha1.trainstatus import TrainProgress
 from draftmill_jobs.shared.config import LoadedConfig
 from draftmill_jobs.shared.http import serve
 from draftmill_jobs.shared.lock import FolderInUseError, LockHeldError, PartLock, this_process
+from draftmill_jobs.shared.settings import share_from_environment
 from draftmill_jobs.shared.signals import stop_on_signals
 from draftmill_jobs.shared.threads import in_daemon_thread
 from draftmill_jobs.shared.waiting import until_free
@@ -32,7 +33,6 @@ from draftmill_jobs.train.launching import LAUNCHER_VARIABLE
 from draftmill_jobs.train.loop import StepReport
 from draftmill_jobs.train.memory import keep_freed_memory
 from draftmill_jobs.train.opening import open_input
-from draftmill_jobs.train.places import place_among_nodes
 from draftmill_jobs.train.settings import settings_of
 from draftmill_jobs.train.tracking import Tracker, open_trackers
 from draftmill_jobs.train.training import Beginning, Outcome, train
@@ -65,7 +65,7 @@ async def train_as_rank(
         return _code(outcome), None
     board = Board(
         run_uid=loaded.config.run.uid,
-        worker=place_among_nodes(os.environ),
+        worker=str(share_from_environment()),
         attempt=int(os.environ.get(ATTEMPT_VARIABLE, "1")),
         started=time.monotonic(),
         config_hash=loaded.hash,
