@@ -52,6 +52,7 @@ def plan_message(*totals: int) -> TerminationMessage:
             dataset_totals=list(totals),
             dataset_duplicates=[0] * len(totals),
             dataset_unusable=[0] * len(totals),
+            dataset_filtered=[0] * len(totals),
             prompt_tokens=1000,
             longest_prompt_tokens=100,
             bytes_needed=1 << 20,

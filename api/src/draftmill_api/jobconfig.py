@@ -9,10 +9,10 @@ from pydantic import Field, field_validator
 
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.shared import HuggingFaceModel
+from draftmill_api.v1alpha1.source import Fields, Filters, FolderPattern, HuggingFaceDataset
 from draftmill_api.v1alpha1.synthrun import (
     Compression,
     Generation,
-    HuggingFaceDataset,
     Sampling,
     SamplingOverrides,
     SynthEndpoint,
@@ -40,16 +40,24 @@ class JobModel(ApiModel):
 class JobFile(ApiModel):
     """A file of prompts."""
 
-    path: AbsolutePath = Field(description="A .jsonl, .json or .parquet file.")
+    path: AbsolutePath = Field(description="A .jsonl, .json, .parquet or .arrow file.")
+
+
+class JobFolder(ApiModel):
+    """A folder with files of prompts."""
+
+    path: AbsolutePath
+    pattern: FolderPattern = "**/*"
 
 
 class JobSource(ApiModel):
-    """Where prompts come from: exactly one of huggingFace and file."""
+    """Where prompts come from: exactly one of huggingFace, file and folder."""
 
-    EXACTLY_ONE_OF = ("hugging_face", "file")
+    EXACTLY_ONE_OF = ("hugging_face", "file", "folder")
 
     hugging_face: HuggingFaceDataset | None = Field(default=None, description="A dataset of the hub.")
     file: JobFile | None = Field(default=None, description="A file.")
+    folder: JobFolder | None = Field(default=None, description="A folder of files.")
 
 
 class JobDataset(ApiModel):
@@ -57,6 +65,9 @@ class JobDataset(ApiModel):
 
     name: str = Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     source: JobSource
+    fields: Fields = Field(default_factory=Fields)
+    filters: Filters = Field(default_factory=Filters)
+    shuffle_seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
     max_samples: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
     sampling: SamplingOverrides = Field(default_factory=SamplingOverrides)

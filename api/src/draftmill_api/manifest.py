@@ -8,6 +8,7 @@ from pydantic import Field
 
 from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import JobRun
+from draftmill_api.v1alpha1.source import HuggingFaceDataset
 from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
 
 
@@ -18,6 +19,21 @@ class RunFingerprint(ApiModel):
     sampling: dict[str, Any]
     chat_template_kwargs: dict[str, Any]
     run: JobRun = Field(description="The run that last wrote here; a new one asks passing failures again.")
+
+
+class PinnedDataset(ApiModel):
+    """`source.json` of a dataset's folder: what a dataset of the hub was when it was first opened."""
+
+    repo: str
+    config: str | None
+    split: str
+    revision: str | None = Field(description="As the run's spec has it.")
+    commit: str = Field(description="What the revision named; it is read from then on.")
+    files: list[str] = Field(description="Files of the cache that hold its rows; it is loaded again without.")
+
+    def is_of(self, wanted: HuggingFaceDataset) -> bool:
+        """Whether the run's spec asks for the same as then."""
+        return all(getattr(self, name) == getattr(wanted, name) for name in HuggingFaceDataset.model_fields)
 
 
 class PartFile(ApiModel):

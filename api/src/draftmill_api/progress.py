@@ -81,6 +81,7 @@ class PlanResult(ApiModel):
     dataset_totals: list[int] = Field(max_length=64)
     dataset_duplicates: list[int] = Field(max_length=64)
     dataset_unusable: list[int] = Field(max_length=64)
+    dataset_filtered: list[int] = Field(max_length=64)
     prompt_tokens: int
     longest_prompt_tokens: int
     bytes_needed: int

@@ -40,6 +40,5 @@ def test_a_rule_of_a_type_names_every_place_where_the_type_is_used() -> None:
     volume = "a volume needs exactly one of persistentVolumeClaim, hostPath and nfs"
 
     assert refused(SYNTH_RUN)[volume] == "`spec.storage.models`, `spec.storage.data`"
-    assert (
-        refused(SYNTH_RUN)["a source needs exactly one of huggingFace and file"] == "`spec.datasets[].source`"
-    )
+    source = "a source needs exactly one of huggingFace, file and folder"
+    assert refused(SYNTH_RUN)[source] == "`spec.datasets[].source`"

@@ -34,6 +34,20 @@ def test_it_counts_rows_tokens_and_bytes(job: Job) -> None:
     assert (facts.vocabulary_size, facts.context_length, facts.think_family) == (1014, 4096, "none")
 
 
+def test_what_filters_leave_out_are_no_rows_and_are_counted(job: Job) -> None:
+    job.datasets = {"A": [*prompts(30), {"prompt": "w1 " * 50}], "B": prompts(4)}
+    job.sampling |= {"samplesPerPrompt": 2}
+    job.dataset_fields = {"filters": {"maxCharacters": 100}}
+    found = plan(job.config)
+    assert (found.dataset_totals, found.dataset_filtered) == ([60, 8], [1, 0])
+
+
+def test_compressed_answers_need_less_room(job: Job) -> None:
+    bare = plan(job.config).bytes_needed
+    job.compression = "Zstd"
+    assert plan(job.config).bytes_needed == pytest.approx(bare / 3, rel=0.01)
+
+
 def broken(job: Job, what: str) -> SynthJobConfig:
     config = job.config
     match what:
@@ -43,6 +57,12 @@ def broken(job: Job, what: str) -> SynthJobConfig:
             (job.folder / "A.jsonl").unlink()
         case "no rows":
             job.datasets = {"A": [{"no": 1}]}
+            return job.config
+        case "all filtered":
+            job.dataset_fields = {"filters": {"minTurns": 2}}
+            return job.config
+        case "a column that nobody has":
+            job.dataset_fields = {"fields": {"system": "sytsem"}}
             return job.config
         case "answers too long":
             job.sampling = {"maxCompletionTokens": 5000}
@@ -58,6 +78,8 @@ REFUSALS = {
     "model": ("ModelNotFound", "there is no model at /nowhere"),
     "prompts": ("PromptsNotFound", r"there is no file of prompts at .*A\.jsonl"),
     "no rows": ("NoUsablePrompts", "dataset A has no row that can be asked; row 0: no messages"),
+    "all filtered": ("NoUsablePrompts", "its filters left out all 20 rows"),
+    "a column that nobody has": ("PromptsUnreadable", "fields.system is sytsem, which no row has"),
     "answers too long": ("AnswersTooLong", "maxCompletionTokens 5000 leaves no room"),
     "storage": ("StorageNotWritable", r"user \d+ of group \d+ cannot write to .*out"),
 }

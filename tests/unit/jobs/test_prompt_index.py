@@ -12,10 +12,10 @@ import orjson
 import pytest
 
 from draftmill_api.jobconfig import JobSource
+from draftmill_api.v1alpha1.source import Fields, Filters
 from draftmill_api.v1alpha1.synthrun import Compression, Sampling
-from draftmill_jobs.prompts import index as module
 from draftmill_jobs.prompts.index import INDEX_FILE, PromptIndex, load_index, read_prompts, write_index
-from draftmill_jobs.prompts.rows import read_rows
+from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.shared.settings import DatasetSettings
 
 ROWS: list[Any] = [
@@ -33,6 +33,9 @@ def settings(tmp_path: Path) -> DatasetSettings:
     return DatasetSettings(
         name="A",
         source=JobSource.model_validate({"file": {"path": str(tmp_path / "prompts.jsonl")}}),
+        fields=Fields(),
+        filters=Filters(),
+        shuffle_seed=None,
         folder=tmp_path,
         compression=Compression.NONE,
         max_samples=None,
@@ -57,13 +60,22 @@ def test_a_source_that_is_as_it_was_is_not_read_again(
     write_index(settings.folder, read)
     known = load_index(settings.folder)
     assert known == read
-    monkeypatch.setattr(module, "read_rows", never)
+    monkeypatch.setattr(DatasetRows, "__iter__", never)
     assert read_prompts(settings, [known]) is known
     alike = replace(settings, max_tokens=5, sampling=Sampling(samples_per_prompt=3), folder=Path("/other"))
     assert read_prompts(alike, [known]) is known
 
 
-@pytest.mark.parametrize("change", [{"max_samples": 2}, {"chat_template_kwargs": {"thinking": True}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_samples": 2},
+        {"chat_template_kwargs": {"thinking": True}},
+        {"fields": Fields(prompt="prompt")},
+        {"filters": Filters(min_characters=4)},
+        {"shuffle_seed": 1},
+    ],
+)
 def test_what_may_change_a_prompt_has_the_source_read_again(
     settings: DatasetSettings, change: dict[str, Any]
 ) -> None:
@@ -85,12 +97,31 @@ def test_rows_are_found_again_at_their_places(settings: DatasetSettings) -> None
     prompts = read_prompts(settings)
     wanted = prompts.places_of(np.array([False, True, True, False, True]))
     assert wanted == array("Q", [1, 2, 4])
-    rows = list(read_rows(settings, wanted=wanted))
+    rows = list(DatasetRows(settings).read(wanted))
     assert [row.position for row in rows] == [1, 2, 4]
     assert b"".join(bytes.fromhex(row.key) for row in rows) == b"".join(
         prompts.keys[16 * place : 16 * place + 16] for place in (1, 2, 4)
     )
     assert prompts.places_of(np.ones(5, bool)) is None
+
+
+def test_rows_of_a_shuffled_source_are_found_again_in_their_order(settings: DatasetSettings) -> None:
+    shuffled = replace(settings, shuffle_seed=1)
+    prompts = read_prompts(shuffled)
+    assert sorted(prompts.places) == [0, 1, 2, 3, 4]
+    assert list(prompts.places) != [0, 1, 2, 3, 4]
+    wanted = prompts.places_of(np.array([False, True, True, False, True]))
+    assert wanted == array("Q", sorted(prompts.places[row] for row in (1, 2, 4)))
+    rows = list(DatasetRows(shuffled).read(wanted))
+    assert [row.position for row in rows] == [prompts.places[row] for row in (1, 2, 4)]
+
+
+def test_what_was_filtered_is_known_without_reading_again(settings: DatasetSettings) -> None:
+    filtered = replace(settings, filters=Filters(min_characters=4))
+    write_index(settings.folder, read_prompts(filtered))
+    known = load_index(settings.folder)
+    assert known is not None
+    assert (known.rows, known.filtered, list(known.places)) == (2, 3, [2, 4])
 
 
 BROKEN = {

@@ -1,110 +1,177 @@
-"""Files and datasets as sources of rows; their identities."""
+"""Files and folders as sources of rows: every kind gives the same rows, streamed or by position."""
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from draftmill_api.jobconfig import JobSource
-from draftmill_api.record import prompt_key, row_id
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.prompts.rows import owns, read_rows
-from draftmill_jobs.prompts.sources import open_source
-from draftmill_jobs.shared.settings import DatasetSettings, Share
+from draftmill_jobs.prompts.sources.array import array_items
+from draftmill_jobs.prompts.sources.base import BrokenRow, Source
+from draftmill_jobs.prompts.sources.opening import open_source
 
-ROWS: list[dict[str, Any]] = [{"prompt": f"question {i}"} for i in range(7)]
-
-
-def settings(source: JobSource, folder: Path, max_samples: int | None = None) -> DatasetSettings:
-    from draftmill_api.v1alpha1.synthrun import Compression, Sampling
-
-    return DatasetSettings(
-        name="A",
-        source=source,
-        folder=folder,
-        compression=Compression.NONE,
-        max_samples=max_samples,
-        max_tokens=None,
-        sampling=Sampling(samples_per_prompt=2),
-        chat_template_kwargs={},
-    )
+ROWS: list[dict[str, Any]] = [{"prompt": f"question {i}"} for i in range(700)]
+LINES = "\n".join(json.dumps(row) for row in ROWS).encode() + b"\n\n"
+ARRAY = b"  \n" + json.dumps(ROWS, indent=1).encode()
 
 
-def write(path: Path) -> Path:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    match path.suffix:
-        case ".jsonl":
-            path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n")
-        case ".json" if path.stem == "array":
-            path.write_text("  \n" + json.dumps(ROWS, indent=1))
-        case ".json":
-            path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-        case _:
-            parquet.write_table(pa.Table.from_pylist(ROWS), path)
-    return path
+def zstd(data: bytes) -> bytes:
+    """Two frames, as of two programs that wrote one after the other."""
+    half = len(data) // 2
+    return zstandard.compress(data[:half]) + zstandard.compress(data[half:])
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "array.json", "lines.json", "rows.parquet"])
-def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str) -> None:
-    source = JobSource.model_validate({"file": {"path": str(write(tmp_path / name))}})
-    opened = open_source(source)
-    assert list(opened.rows()) == list(opened.rows()) == ROWS
-    dataset = settings(source, tmp_path, max_samples=5)
-    rows = list(read_rows(dataset))
-    assert [row.position for row in rows] == [0, 1, 2, 3, 4]
-    assert [row.key for row in rows] == [
-        prompt_key([{"role": "user", "content": row["prompt"]}], None, {}) for row in ROWS[:5]
-    ]
+def write_parquet(path: Path) -> None:
+    parquet.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=300)
 
 
-def test_a_local_copy_of_a_hub_dataset_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    folder = tmp_path / "org" / "chats"
-    folder.mkdir(parents=True)
-    write(folder / "train.jsonl")
-    source = JobSource.model_validate({"huggingFace": {"repo": str(folder), "split": "train"}})
-    opened = open_source(source)
-    assert [row["prompt"] for row in opened.rows()] == [row["prompt"] for row in ROWS]
+def write_arrow(path: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table, max_chunksize=300)
 
 
-REFUSALS = {
-    "missing": ("none.jsonl", "PromptsNotFound", "no file of prompts at"),
-    "kind": ("rows.csv", "PromptsUnreadable", "use a .jsonl, .json or .parquet file"),
-    "not parquet": ("bad.parquet", "PromptsUnreadable", "is not Parquet"),
-    "not json": ("bad.json", "PromptsUnreadable", "is not JSON"),
+FILES: dict[str, Callable[[Path], object]] = {
+    "rows.jsonl": lambda path: path.write_bytes(LINES),
+    "rows.jsonl.gz": lambda path: path.write_bytes(gzip.compress(LINES)),
+    "rows.jsonl.zst": lambda path: path.write_bytes(zstd(LINES)),
+    "lines.json": lambda path: path.write_bytes(LINES),
+    "array.json": lambda path: path.write_bytes(ARRAY),
+    "array.json.gz": lambda path: path.write_bytes(gzip.compress(ARRAY)),
+    "array.json.zst": lambda path: path.write_bytes(zstd(ARRAY)),
+    "rows.parquet": write_parquet,
+    "rows.arrow": write_arrow,
 }
 
 
-@pytest.mark.parametrize(("name", "reason", "message"), REFUSALS.values(), ids=REFUSALS.keys())
-def test_a_source_that_cannot_be_read_is_refused(
-    tmp_path: Path, name: str, reason: str, message: str
-) -> None:
+def file_source(path: Path) -> Source:
+    return open_source(JobSource.model_validate({"file": {"path": str(path)}}), path.parent / "answers")
+
+
+def folder_source(folder: Path, **fields: str) -> Source:
+    source = JobSource.model_validate({"folder": {"path": str(folder), **fields}})
+    return open_source(source, folder.parent / "answers")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_gives_the_same_rows_streamed_or_by_position(tmp_path: Path, name: str) -> None:
+    FILES[name](tmp_path / name)
+    opened = file_source(tmp_path / name)
+    assert list(opened.rows()) == list(opened.rows()) == ROWS
+    assert opened.identity() == file_source(tmp_path / name).identity()
+    wanted = [0, 1, 299, 300, 699]
+    assert list(opened.rows(wanted)) == [ROWS[position] for position in wanted]
+    positions = [699, 0, 300, 299, 1, 0]
+    with opened.indexed(tmp_path) as indexed:
+        assert len(indexed) == len(ROWS)
+        assert list(indexed.rows_at(positions)) == [ROWS[position] for position in positions]
+        assert [path.name for path in tmp_path.iterdir()] == [name], "a copy has no name"
+
+
+def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:
+    folder = tmp_path / "prompts"
+    for name in ("b.jsonl", "a/2.jsonl.gz", "a/10.jsonl", "c.parquet"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / "b.jsonl").write_text('{"prompt": "b"}\n')
+    (folder / "a" / "10.jsonl").write_text('{"prompt": "10"}\n')
+    (folder / "a" / "2.jsonl.gz").write_bytes(gzip.compress(b'{"prompt": "2"}'))
+    parquet.write_table(pa.Table.from_pylist([{"prompt": "c"}]), folder / "c.parquet")
+    (folder / "README.md").write_text("no prompts")
+    (folder / ".hidden.jsonl").write_text("{}")
+    every = folder_source(folder)
+    assert [row["prompt"] for row in every.rows()] == ["10", "2", "b", "c"]
+    assert [row["prompt"] for row in every.rows([1, 3])] == ["2", "c"]
+    assert every.identity() != folder_source(folder, pattern="*.jsonl").identity()
+    with every.indexed(tmp_path) as indexed:
+        assert [row["prompt"] for row in indexed.rows_at([3, 0, 2, 1])] == ["c", "10", "b", "2"]
+    assert [row["prompt"] for row in folder_source(folder, pattern="*.jsonl").rows()] == ["b"]
+    assert [row["prompt"] for row in folder_source(folder, pattern="a/*.jsonl*").rows()] == ["10", "2"]
+    with pytest.raises(JobRefusedError, match=r"no file of .* matches \*\.md and is .*README\.md is of"):
+        folder_source(folder, pattern="*.md")
+    with pytest.raises(JobRefusedError, match="there is no folder of prompts at"):
+        folder_source(folder / "none")
+
+
+def test_a_line_that_is_no_json_is_a_broken_row_and_the_others_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"prompt": "a"}\n\n{"prompt":\n\n{"prompt": "b"}')
+    opened = file_source(path)
+    first, broken, last = opened.rows()
+    assert (first, last) == ({"prompt": "a"}, {"prompt": "b"})
+    assert isinstance(broken, BrokenRow)
+    assert broken.line == b'{"prompt":\n'
+    assert broken.problem.startswith("not JSON: ")
+    with opened.indexed(tmp_path) as indexed:
+        assert list(indexed.rows_at([0, 1, 2])) == [first, broken, last]
+
+
+REFUSALS: dict[str, tuple[str, bytes, str, str]] = {
+    "missing": ("none.jsonl", b"", "PromptsNotFound", "no file of prompts at"),
+    "kind": ("rows.csv", b"", "PromptsUnreadable", "use a .jsonl or .json file"),
+    "packed Parquet": ("rows.parquet.gz", b"", "PromptsUnreadable", "use a .jsonl or .json file"),
+    "not Parquet": ("bad.parquet", b"[{]", "PromptsUnreadable", "is not Parquet"),
+    "not Arrow": ("bad.arrow", b"[{]", "PromptsUnreadable", "as Arrow"),
+    "not JSON": (
+        "bad.json",
+        b"[{]",
+        "PromptsUnreadable",
+        "is not JSON: item 1: Expecting property name",
+    ),
+    "JSON that ends": ("bad.json", b'[{"a": 1}, {"b": ', "PromptsUnreadable", "item 2: Expecting value"),
+    "more than an array": ("bad.json", b"[1] x", "PromptsUnreadable", "'x' stands behind the array"),
+    "not UTF-8": ("bad.json", b'["\xff"]', "PromptsUnreadable", "can't decode byte 0xff"),
+    "not gzip": ("bad.jsonl.gz", b"{}", "PromptsUnreadable", "bad.jsonl.gz is damaged or cut off"),
+    "half of gzip": ("bad.jsonl.gz", gzip.compress(LINES)[:-9], "PromptsUnreadable", "damaged or cut off"),
+    "not zstd": ("bad.jsonl.zst", b"{}", "PromptsUnreadable", "bad.jsonl.zst is damaged or cut off"),
+    "half of zstd": ("bad.jsonl.zst", zstd(LINES)[:-9], "PromptsUnreadable", "it ends within a frame"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_a_source_that_cannot_be_read_is_refused(tmp_path: Path, what: str) -> None:
+    name, content, reason, message = REFUSALS[what]
     if name != "none.jsonl":
-        (tmp_path / name).write_text("[{]")
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(JobRefusedError, match=message) as refused:
-        open_source(JobSource.model_validate({"file": {"path": str(tmp_path / name)}}))
+        list(file_source(tmp_path / name).rows())
     assert refused.value.reason == reason
 
 
-def test_equal_prompts_have_equal_keys_whatever_the_order_of_their_fields() -> None:
-    one = prompt_key([{"role": "user", "content": "é"}], None, {"a": 1, "b": 2})
-    two = prompt_key([{"content": "é", "role": "user"}], None, {"b": 2, "a": 1})
-    assert one == two
-    assert one != prompt_key([{"role": "user", "content": "é"}], None, {})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
 
 
-KEYS = st.binary(min_size=16, max_size=16).map(bytes.hex)
+@given(items=st.lists(JSON, max_size=5), size=st.integers(1, 40), indent=st.sampled_from([None, 1]))
+def test_an_array_reads_the_same_in_any_pieces(items: list[Any], size: int, indent: int | None) -> None:
+    text = json.dumps(items, indent=indent, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert list(array_items(pieces)) == items
 
 
-@given(KEYS, st.integers(0, 3), st.integers(1, 7))
-def test_every_row_is_exactly_one_workers(key: str, sample: int, workers: int) -> None:
-    owners = [index for index in range(workers) if owns(Share(index, workers), row_id(key, sample))]
-    assert len(owners) == 1
+def test_what_is_wrong_early_in_an_array_is_said_before_the_rest_is_read() -> None:
+    read = 0
+
+    def pieces() -> Any:
+        nonlocal read
+        yield b'[{"a": 1}, {"b" 2}, '
+        while True:
+            read += 1
+            yield b'{"c": 3}, ' * 100
+
+    with pytest.raises(ValueError, match="item 2: Expecting ':' delimiter"):
+        list(array_items(pieces()))
+    assert read <= 1

@@ -11,7 +11,7 @@ from pydantic.config import JsonDict
 from draftmill_api.base import VALIDATIONS, ApiModel, Duration, Fraction, Quantity, Rule, says
 from draftmill_api.v1alpha1.pod import PodOverrides, ResourceClaim
 
-_NO_WAY_UP: JsonDict = {
+NO_WAY_UP: JsonDict = {
     VALIDATIONS: [
         {
             "rule": "!self.split('/').exists(part, part == '..')",
@@ -19,6 +19,7 @@ _NO_WAY_UP: JsonDict = {
         }
     ]
 }
+"""JSON schema extra of a path that stays below a folder."""
 
 RelativePath = Annotated[
     str,
@@ -26,7 +27,7 @@ RelativePath = Annotated[
         min_length=1,
         max_length=512,
         pattern=r"^[A-Za-z0-9._][A-Za-z0-9._/@+=-]*$",
-        json_schema_extra=_NO_WAY_UP
+        json_schema_extra=NO_WAY_UP
         | says(
             "write a path below the volume's root, without a leading '/': letters, digits and . _ - / @ + ="
         ),
@@ -40,7 +41,7 @@ AbsoluteFolder = Annotated[
         min_length=2,
         max_length=1024,
         pattern=r"^/.",
-        json_schema_extra=_NO_WAY_UP | says("write an absolute path, which begins with '/'"),
+        json_schema_extra=NO_WAY_UP | says("write an absolute path, which begins with '/'"),
     ),
 ]
 """A folder of a node or of an NFS server."""

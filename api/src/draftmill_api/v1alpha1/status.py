@@ -86,6 +86,9 @@ class DatasetPlan(ApiModel):
     total: Count = Field(description="Rows to account for: source rows x samples.")
     duplicates: Count = Field(default=0, description="Rows whose prompt stands earlier in the dataset.")
     unusable: Count = Field(default=0, description="Rows that cannot be asked; they go to the dead letter.")
+    filtered: Count = Field(
+        default=0, description="Rows of the source beside these, which the dataset's filters leave out."
+    )
 
 
 class Plan(ApiModel):

@@ -12,6 +12,7 @@ from draftmill_api.v1alpha1.lifecycle import RunSpec, Token
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.runstatus import RunStatus
 from draftmill_api.v1alpha1.shared import Endpoint, Model, RelativePath, Server, Storage
+from draftmill_api.v1alpha1.source import Fields, Filters, Source
 from draftmill_api.v1alpha1.status import NAME_MAP, DatasetProgress, Plan, RunOutput, RunProgress
 
 TemplateArguments = Annotated[
@@ -40,38 +41,6 @@ class Api(StrEnum):
     AUTO = "Auto"
     CHAT = "Chat"
     GENERATE = "Generate"
-
-
-class HuggingFaceDataset(ApiModel):
-    """A dataset on the Hugging Face hub, or a local copy in its cache."""
-
-    repo: str = Field(
-        min_length=1, max_length=256, description="Repository, for example mlabonne/open-perfectblend."
-    )
-    split: str = Field(default="train", min_length=1, max_length=128, description="Split of the dataset.")
-    config: str | None = Field(
-        default=None, max_length=128, description="Configuration (subset) of the dataset."
-    )
-    revision: str | None = Field(default=None, max_length=128, description="Branch, tag or commit.")
-
-
-class FileSource(ApiModel):
-    """A file of prompts on the data volume."""
-
-    path: RelativePath = Field(
-        description="Path below storage.data of a .jsonl, .json or .parquet file.",
-    )
-
-
-class Source(ApiModel):
-    """Where prompts come from: exactly one of huggingFace and file."""
-
-    EXACTLY_ONE_OF = ("hugging_face", "file")
-
-    hugging_face: HuggingFaceDataset | None = Field(
-        default=None, description="A dataset loaded with the Hugging Face datasets library."
-    )
-    file: FileSource | None = Field(default=None, description="A file on the data volume.")
 
 
 class SamplingOverrides(ApiModel):
@@ -134,8 +103,20 @@ class Dataset(ApiModel):
         ),
     )
     source: Source = Field(description="Where the prompts come from.")
+    fields: Fields = Field(default_factory=Fields, description="What the source calls its columns.")
+    filters: Filters = Field(default_factory=Filters, description="Which prompts are taken.")
+    shuffle_seed: int | None = Field(
+        default=None,
+        ge=0,
+        le=2_147_483_647,
+        description="Read the source in an order that this number alone decides; in its own order when left "
+        "out.",
+    )
     max_samples: int | None = Field(
-        default=None, ge=1, le=1_000_000_000, description="Use the first so many rows of the source."
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="Use the first so many rows of those that the filters leave, in shuffleSeed's order.",
     )
     max_tokens: int | None = Field(
         default=None,
@@ -411,14 +392,11 @@ __all__ = [
     "Compression",
     "Dataset",
     "ErrorPolicy",
-    "FileSource",
     "Generation",
-    "HuggingFaceDataset",
     "OnPause",
     "Output",
     "Sampling",
     "SamplingOverrides",
-    "Source",
     "SynthEndpoint",
     "SynthRun",
     "SynthRunSpec",

@@ -13,7 +13,8 @@ from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.generate.binding import take_over
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.index import PromptIndex
-from draftmill_jobs.prompts.rows import SourceRow, owns, read_rows
+from draftmill_jobs.prompts.reading import DatasetRows
+from draftmill_jobs.prompts.rows import SourceRow, owns
 from draftmill_jobs.prompts.table import RowTable, Settling
 from draftmill_jobs.shared.heads import read_heads
 from draftmill_jobs.shared.left_out import forget_left_out
@@ -46,12 +47,12 @@ class OpenDataset:
         return sampling_facts(self.settings.sampling)
 
     def rows_to_ask(self) -> Iterator[SourceRow]:
-        """The rows with samples to ask, in the source's order, each prompt once.
+        """The rows with samples to ask, in the dataset's order, each prompt once.
 
         Raises:
             JobRefusedError: The source cannot be read.
         """
-        return read_rows(self.settings, wanted=self.places)
+        return DatasetRows(self.settings).read(self.places)
 
     def samples_to_ask(self, row: SourceRow) -> list[int]:
         """The samples of a row that are this worker's and not settled.

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import PlanResult
+from draftmill_api.v1alpha1.synthrun import Compression
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.tokenizer import TemplateError, Tokenizer
 from draftmill_jobs.plan.download import download_model
-from draftmill_jobs.prompts.rows import read_rows
+from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.prompts.shapes import Prompt
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
 from draftmill_jobs.shared.write_test import try_to_write
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 _TOKENISED = 1000  # prompts of each dataset whose tokens are counted; the rest is estimated from them
 _BYTES_PER_TOKEN = 12  # of a record: the id with its comma, and the token's text in up to two places
 _BYTES_PER_RECORD = 1000  # everything else in it
+_ZSTD_RATIO = 3  # by which compression makes records smaller, at least
 
 
 def plan(config: SynthJobConfig) -> PlanResult:
@@ -39,9 +41,10 @@ def plan(config: SynthJobConfig) -> PlanResult:
     surveys = [_survey(dataset, model.tokenizer) for dataset in datasets_of(config)]
     for survey in surveys:
         log.info(
-            "dataset %s: %d rows, %d duplicates, %d unusable, about %d prompt tokens",
+            "dataset %s: %d rows (and %d filtered), %d duplicates, %d unusable, about %d prompt tokens",
             survey.name,
             survey.total,
+            survey.filtered,
             survey.duplicates,
             survey.unusable,
             survey.prompt_tokens,
@@ -52,6 +55,7 @@ def plan(config: SynthJobConfig) -> PlanResult:
         dataset_totals=[survey.total for survey in surveys],
         dataset_duplicates=[survey.duplicates for survey in surveys],
         dataset_unusable=[survey.unusable for survey in surveys],
+        dataset_filtered=[survey.filtered for survey in surveys],
         prompt_tokens=sum(survey.prompt_tokens for survey in surveys),
         longest_prompt_tokens=max(survey.longest_prompt for survey in surveys),
         bytes_needed=sum(survey.bytes_needed for survey in surveys),
@@ -67,6 +71,7 @@ class Survey:
         total: Rows to account for: source rows x samples.
         duplicates: Of them, those whose prompt stands earlier.
         unusable: Of them, those that hold no prompt.
+        filtered: Source rows beside them, which the filters left out.
         prompt_tokens: Tokens of the distinct prompts, estimated beyond the first 1,000.
         longest_prompt: Tokens of the longest prompt that was tokenised.
         bytes_needed: Size of the records if every answer took a quarter of its limit.
@@ -76,17 +81,19 @@ class Survey:
     total: int
     duplicates: int
     unusable: int
+    filtered: int
     prompt_tokens: int
     longest_prompt: int
     bytes_needed: int
 
 
 def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
+    rows = DatasetRows(dataset)
     met: set[bytes] = set()
     lengths: list[int] = []
-    rows = duplicates = unusable = 0
+    count = duplicates = unusable = 0
     first_problem = ""
-    for rows, row in enumerate(read_rows(dataset), start=1):  # noqa: B007 - counted
+    for count, row in enumerate(rows, start=1):  # noqa: B007 - counted
         problem, key = row.problem, bytes.fromhex(row.key)
         if key in met:
             duplicates += 1
@@ -99,24 +106,33 @@ def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
                 problem = f"the chat template refuses it: {error}"
         met.add(key)
         first_problem = first_problem or (f"row {row.position}: {problem}" if problem else "")
+    for field, column in rows.unseen_fields.items():
+        raise JobRefusedError(
+            "PromptsUnreadable", f"dataset {dataset.name}: fields.{field} is {column}, which no row has"
+        )
     if not lengths:
+        left_out = (
+            f"its filters left out all {rows.filtered} rows" if rows.filtered else "its source is empty"
+        )
         raise JobRefusedError(
             "NoUsablePrompts",
-            f"dataset {dataset.name} has no row that can be asked; {first_problem or 'its source is empty'}",
+            f"dataset {dataset.name} has no row that can be asked; {first_problem or left_out}",
         )
     samples = dataset.sampling.samples_per_prompt
-    total = rows * samples
+    total = count * samples
     asked = total - (duplicates + unusable) * samples
     mean = sum(lengths) / len(lengths)
+    ratio = _ZSTD_RATIO if dataset.compression is Compression.ZSTD else 1
     tokens_of_a_record = mean + dataset.sampling.max_completion_tokens / 4
     return Survey(
         name=dataset.name,
         total=total,
         duplicates=duplicates * samples,
         unusable=unusable * samples,
+        filtered=rows.filtered,
         prompt_tokens=round(mean * asked / samples),
         longest_prompt=max(lengths),
-        bytes_needed=round(asked * (_BYTES_PER_RECORD + _BYTES_PER_TOKEN * tokens_of_a_record)),
+        bytes_needed=round(asked * (_BYTES_PER_RECORD + _BYTES_PER_TOKEN * tokens_of_a_record) / ratio),
     )
 
 

@@ -1,4 +1,4 @@
-"""`prompts.idx`: the prompts of a dataset by key, in the order in which its source has them.
+"""`prompts.idx`: the prompts of a dataset by key, in the order in which they are read.
 
 With it a restart need not read an unchanged source again, and a changed one is known for what it is: one that
 has other prompts for those that were answered.
@@ -21,8 +21,7 @@ from pydantic import Field, ValidationError
 
 from draftmill_api.base import ApiModel
 from draftmill_api.record import canonical_json
-from draftmill_jobs.prompts.rows import read_rows
-from draftmill_jobs.prompts.sources import Source, open_source
+from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.prompts.table import KEY_BYTES
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.settings import DatasetSettings
@@ -38,6 +37,7 @@ class _Header(ApiModel):
 
     origin: str
     rows: int = Field(ge=0)
+    filtered: int = Field(ge=0)
     sha256: str = Field(description="Of all that follows the line.")
 
 
@@ -49,11 +49,13 @@ class PromptIndex:
         origin: The same for the same source read in the same way; empty where it cannot say so.
         keys: `KEY_BYTES` of each row.
         places: Where each row stands in the source.
+        filtered: Rows of the source beside these, which the dataset's filters left out.
     """
 
     origin: str
     keys: bytes
     places: array[int]
+    filtered: int = 0
 
     @property
     def rows(self) -> int:
@@ -84,16 +86,16 @@ def read_prompts(settings: DatasetSettings, known: Sequence[PromptIndex] = ()) -
     Raises:
         JobRefusedError: The source cannot be read.
     """
-    source = open_source(settings.source)
-    origin = _origin(settings, source)
+    rows = DatasetRows(settings)
+    origin = _origin(settings, rows)
     for index in known:
         if origin and index.origin == origin:
             return index
     keys, places = bytearray(), array("Q")
-    for row in read_rows(settings, source):
+    for row in rows:
         keys += bytes.fromhex(row.key)
         places.append(row.position)
-    return PromptIndex(origin, bytes(keys), places)
+    return PromptIndex(origin, bytes(keys), places, rows.filtered)
 
 
 def load_index(folder: Path) -> PromptIndex | None:
@@ -106,17 +108,22 @@ def load_index(folder: Path) -> PromptIndex | None:
     if hashlib.sha256(body).hexdigest() != stated.sha256:
         return None
     end = stated.rows * KEY_BYTES
-    return PromptIndex(stated.origin, body[:end], array("Q", body[end:]))
+    return PromptIndex(stated.origin, body[:end], array("Q", body[end:]), stated.filtered)
 
 
 def write_index(folder: Path, index: PromptIndex) -> None:
     """Writes the index into a dataset's folder."""
     body = index.keys + index.places.tobytes()
-    header = _Header(origin=index.origin, rows=index.rows, sha256=hashlib.sha256(body).hexdigest())
+    header = _Header(
+        origin=index.origin,
+        rows=index.rows,
+        filtered=index.filtered,
+        sha256=hashlib.sha256(body).hexdigest(),
+    )
     write_atomically(folder / INDEX_FILE, header.model_dump_json(by_alias=True).encode() + b"\n" + body)
 
 
-def _origin(settings: DatasetSettings, source: Source) -> str:
+def _origin(settings: DatasetSettings, source: DatasetRows) -> str:
     """What the rows follow from; a setting that is not known to change no prompt is taken to change them."""
     identity = source.identity()
     if identity is None:

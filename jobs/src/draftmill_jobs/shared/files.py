@@ -29,19 +29,36 @@ def begin_write_back(descriptor: int, start: int, end: int) -> None:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replaces the file by one with this content, durably."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    _temporary(path, content).replace(path)
     sync_folder(path.parent)
+
+
+def create_atomically(path: Path, content: bytes) -> bool:
+    """Makes a file with this content, durably; False when there is one already, which stays as it is."""
+    temporary = _temporary(path, content)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    sync_folder(path.parent)
+    return True
 
 
 def sha256_of(path: Path) -> str:
     """The hash of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _temporary(path: Path, content: bytes) -> Path:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
 
 
 class AppendOnlyFile:

@@ -10,6 +10,7 @@ from typing import Any
 
 from draftmill_api.jobconfig import JobSource, SynthJobConfig
 from draftmill_api.names import WORKER_VARIABLE
+from draftmill_api.v1alpha1.source import Fields, Filters
 from draftmill_api.v1alpha1.synthrun import Compression, Sampling
 from draftmill_jobs.errors import JobRefusedError
 
@@ -20,6 +21,9 @@ class DatasetSettings:
 
     name: str
     source: JobSource
+    fields: Fields
+    filters: Filters
+    shuffle_seed: int | None
     folder: Path
     compression: Compression
     max_samples: int | None
@@ -34,6 +38,9 @@ def datasets_of(config: SynthJobConfig) -> list[DatasetSettings]:
         DatasetSettings(
             name=dataset.name,
             source=dataset.source,
+            fields=dataset.fields,
+            filters=dataset.filters,
+            shuffle_seed=dataset.shuffle_seed,
             folder=Path(config.output.path) / dataset.name,
             compression=config.output.compression,
             max_samples=dataset.max_samples,

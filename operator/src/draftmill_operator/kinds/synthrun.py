@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from draftmill_api.jobconfig import JobDataset, JobFile, JobSource, SynthJobConfig, SynthJobOutput
+from draftmill_api.jobconfig import JobDataset, JobFile, JobFolder, JobSource, SynthJobConfig, SynthJobOutput
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, unpacked
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Storage
+from draftmill_api.v1alpha1.source import Source
 from draftmill_api.v1alpha1.status import DatasetPlan, OutputModel, Plan, RunOutput, RunProgress
-from draftmill_api.v1alpha1.synthrun import Source, SynthEndpoint, SynthRunSpec, SynthRunStatus
+from draftmill_api.v1alpha1.synthrun import SynthEndpoint, SynthRunSpec, SynthRunStatus
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import Finished, PausePolicy, RunKind, Serving, Tally
 from draftmill_operator.kinds.chaining import handed_on
@@ -114,6 +115,9 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
                 JobDataset(
                     name=dataset.name,
                     source=_source(dataset.source),
+                    fields=dataset.fields,
+                    filters=dataset.filters,
+                    shuffle_seed=dataset.shuffle_seed,
                     max_samples=dataset.max_samples,
                     max_tokens=dataset.max_tokens,
                     sampling=dataset.sampling,
@@ -147,12 +151,15 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         if result is None:
             return None
         datasets = [
-            DatasetPlan(name=dataset.name, total=total, duplicates=duplicates, unusable=unusable)
-            for dataset, total, duplicates, unusable in zip(
+            DatasetPlan(
+                name=dataset.name, total=total, duplicates=duplicates, unusable=unusable, filtered=filtered
+            )
+            for dataset, total, duplicates, unusable, filtered in zip(
                 run.spec.datasets,
                 result.dataset_totals,
                 result.dataset_duplicates,
                 result.dataset_unusable,
+                result.dataset_filtered,
                 strict=True,
             )
         ]
@@ -212,9 +219,12 @@ def _endpoint(endpoint: Endpoint, spec: SynthRunSpec) -> SynthEndpoint:
 
 
 def _source(source: Source) -> JobSource:
-    if source.file is None:
-        return JobSource(hugging_face=source.hugging_face)
-    return JobSource(file=JobFile(path=data_path(source.file.path)))
+    if source.file is not None:
+        return JobSource(file=JobFile(path=data_path(source.file.path)))
+    if source.folder is not None:
+        folder = source.folder
+        return JobSource(folder=JobFolder(path=data_path(folder.path), pattern=folder.pattern))
+    return JobSource(hugging_face=source.hugging_face)
 
 
 __all__ = ["CAP_REACHED", "SynthRunKind"]

@@ -1,0 +1,143 @@
+"""Datasets of the Hugging Face hub, at one commit for as long as a folder of answers lives.
+
+`datasets` takes whatever commit its cache has when the hub cannot be asked, whichever was wanted. So the
+commit is asked for first, and looked at again when the rows are there.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from draftmill_api.manifest import PinnedDataset
+from draftmill_api.v1alpha1.source import HuggingFaceDataset
+from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
+from draftmill_jobs.prompts.sources.dataset import DatasetSource, arrow_source
+
+log = logging.getLogger(__name__)
+
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_TIMEOUT: Final = 30.0  # seconds for the hub to name a commit
+
+
+def load_pinned(wanted: HuggingFaceDataset, pin: PinnedDataset) -> DatasetSource:
+    """The rows at the pinned commit: from the files that it was loaded to, else loaded again.
+
+    Raises:
+        JobRefusedError: Only another commit can be had.
+        JobFailedError: The hub did not answer.
+    """
+    files = [Path(file) for file in pin.files]
+    if files and all(file.is_file() for file in files):
+        return arrow_source(files, _identity(wanted, pin.commit))
+    dataset = _load(wanted, pin.commit)
+    _check_commit(wanted, pin.commit, _commit_of(dataset))
+    return DatasetSource(dataset, _identity(wanted, pin.commit))
+
+
+def load_and_pin(wanted: HuggingFaceDataset) -> tuple[DatasetSource, PinnedDataset | None]:
+    """The rows at the commit that the revision names now, and what brings them back; None of a folder.
+
+    Raises:
+        JobRefusedError: The hub does not have the dataset, the revision or the split, or not for us.
+        JobFailedError: The hub did not answer, and its cache does not have it.
+    """
+    commit = _resolve(wanted)
+    dataset = _load(wanted, commit)
+    loaded = _commit_of(dataset)
+    _check_commit(wanted, commit, loaded)
+    if loaded is None:
+        return DatasetSource(dataset, None), None
+    pin = PinnedDataset(
+        repo=wanted.repo,
+        config=wanted.config,
+        split=wanted.split,
+        revision=wanted.revision,
+        commit=loaded,
+        files=_files_of(dataset),
+    )
+    return DatasetSource(dataset, _identity(wanted, loaded)), pin
+
+
+def _resolve(wanted: HuggingFaceDataset) -> str | None:
+    """The commit, asked of the hub; None for a local folder, and when neither hub nor cache knows."""
+    from huggingface_hub import HfApi, errors, snapshot_download  # noqa: PLC0415 - heavy, and not always needed
+
+    if Path(wanted.repo).is_dir():
+        return None
+    try:
+        return HfApi().dataset_info(wanted.repo, revision=wanted.revision, timeout=_TIMEOUT).sha
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError) as error:
+        raise _not_found(wanted, error) from error
+    except (errors.HTTPError, OSError) as error:  # type: ignore[attr-defined]  # of its HTTP client
+        log.warning("the hub does not say what commit %s of %s is: %s", wanted.revision, wanted.repo, error)
+    if wanted.revision is None or _COMMIT.fullmatch(wanted.revision):
+        return wanted.revision
+    try:
+        folder = snapshot_download(
+            wanted.repo, repo_type="dataset", revision=wanted.revision, local_files_only=True
+        )
+    except errors.LocalEntryNotFoundError as error:
+        raise _unreachable(wanted, error) from error
+    return Path(folder).name
+
+
+def _load(wanted: HuggingFaceDataset, commit: str | None) -> Any:
+    import datasets  # noqa: PLC0415 - heavy, and not always needed
+
+    datasets.disable_progress_bars()
+    try:
+        return datasets.load_dataset(
+            wanted.repo, name=wanted.config, split=wanted.split, revision=commit or wanted.revision
+        )
+    except (ConnectionError, TimeoutError) as error:
+        raise _unreachable(wanted, error) from error
+    except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
+        raise _not_found(wanted, error) from error
+
+
+def _commit_of(dataset: Any) -> str | None:
+    """The commit that a dataset was loaded at, which names the folder of its files; None of a local one."""
+    folders = {Path(file["filename"]).parent.name for file in dataset.cache_files}
+    commits = {name for name in folders if _COMMIT.fullmatch(name)}
+    return commits.pop() if len(commits) == 1 else None
+
+
+def _identity(wanted: HuggingFaceDataset, commit: str) -> str:
+    return f"{wanted.repo} {commit} {wanted.config} {wanted.split}"
+
+
+def _files_of(dataset: Any) -> list[str]:
+    """The files that hold the rows and no others; none when there are no such files."""
+    files = [str(file["filename"]) for file in dataset.cache_files]
+    is_whole = files and len(arrow_source([Path(file) for file in files], "")) == len(dataset)
+    return files if is_whole else []
+
+
+def _check_commit(wanted: HuggingFaceDataset, expected: str | None, loaded: str | None) -> None:
+    if expected is not None and loaded != expected:
+        raise JobRefusedError(
+            "PromptsChanged",
+            f"dataset {wanted.repo}: the answers belong to commit {expected}, and only {loaded} can be had, "
+            "from the cache; let the job reach the hub",
+        )
+
+
+def _not_found(wanted: HuggingFaceDataset, error: Exception) -> JobRefusedError:
+    what = f"{wanted.repo}, split {wanted.split}" + (
+        f", revision {wanted.revision}" if wanted.revision else ""
+    )
+    return JobRefusedError(
+        "PromptsNotFound", f"cannot load dataset {what}, from the hub or its cache: {error}"
+    )
+
+
+def _unreachable(wanted: HuggingFaceDataset, error: Exception) -> JobError:
+    from huggingface_hub import constants  # noqa: PLC0415 - heavy, and not always needed
+
+    sentence = f"dataset {wanted.repo} is not in the cache"
+    if constants.HF_HUB_OFFLINE:
+        return JobRefusedError("PromptsNotFound", f"{sentence}, and HF_HUB_OFFLINE is set: {error}")
+    return JobFailedError("HubUnreachable", f"{sentence}, and the hub does not answer: {error}")
