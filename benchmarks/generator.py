@@ -70,6 +70,7 @@ class Figures:
     seconds: float
     seconds_after_preflight: float
     cpu: float
+    system: float
     bytes: int
     served: float
     server_cpu: float

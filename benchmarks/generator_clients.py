@@ -182,7 +182,7 @@ def main() -> None:
     if profiled:
         profile = cProfile.Profile()
         profile.runcall(run)
-        pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(25)
+        pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(60)
         return
     run()
     ended, after = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
@@ -190,6 +190,7 @@ def main() -> None:
         "seconds": ended - started,
         "seconds_after_preflight": ended - (proof.at or started),
         "cpu": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        "system": after.ru_stime - before.ru_stime,
         "bytes": peak_memory(),
     }
     print(json.dumps(figures))

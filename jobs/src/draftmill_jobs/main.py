@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 25.0
 _LAST_PORT: Final = 65535
+_SELDOM: Final = (10_000, 20, 20)
+"""When the generator looks for cycles: by default it would spend a quarter of its time on what is loaded."""
 
 T = TypeVar("T")
 Ended = tuple[ExitCode, TerminationMessage]
@@ -173,6 +176,7 @@ def _generate(path: Path, loaded: LoadedConfig[SynthJobConfig], options: Options
 
     from draftmill_jobs.generate.worker import generate  # noqa: PLC0415 - heavy, and not always needed
 
+    gc.set_threshold(*_SELDOM)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code, progress = runner.run(
             generate(

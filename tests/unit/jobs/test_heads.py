@@ -10,7 +10,6 @@ import pytest
 
 from draftmill_api.record import FinishReason, RecordStatus
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.generate.records import encode
 from draftmill_jobs.shared.heads import Head, glance, read_head, read_heads
 from tests.support.records import key, record
 
@@ -18,7 +17,7 @@ TRICKY = 'He wrote: ],"prompt_tokens":7,"completion_tokens":9,"finish_reason":"s
 
 
 def line(number: int = 7, **fields: Any) -> bytes:
-    return encode(record(number, TRICKY).model_copy(update=fields))
+    return f"{record(number, TRICKY).model_copy(update=fields).model_dump_json()}\n".encode()
 
 
 @pytest.mark.parametrize("status", RecordStatus)

@@ -87,6 +87,8 @@ class Admissions:
                         feed.close()
                     case Admission.WAIT:
                         pass
+        if len(ready) == 1:
+            return ready[0]
         return max(ready, key=lambda feed: urgency(feed.standing), default=None)
 
     async def _start(self, feed: Feed, group: asyncio.TaskGroup) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 from draftmill_api.record import DeadLetter, RecordModel
@@ -23,9 +24,9 @@ from draftmill_jobs.generate.limiter import Lease, Limiter, Size
 from draftmill_jobs.generate.quota import Quota
 from draftmill_jobs.generate.records import (
     Circumstances,
-    build_record,
     encode,
     failed_row,
+    record_line,
     takes_long,
 )
 from draftmill_jobs.generate.resume import OpenDataset
@@ -69,7 +70,9 @@ class Asker:
         self._stopping = False
         self._some_back = asyncio.Event()
         self._waiting: set[asyncio.Task[None] | None] = set()
-        self._record_model = RecordModel(name=self.model.name, fingerprint=self.model.facts.fingerprint)
+        facts = self.model.facts
+        self._record_model = RecordModel(name=self.model.name, fingerprint=facts.fingerprint).model_dump()
+        self._requests = (f"{uuid.uuid4().hex[:8]}-{number}" for number in count())
         self._reader = AnswerReader(self.model.think, self.model.tokenizer, self.model.stop_ids)
 
     @property
@@ -144,7 +147,7 @@ class Asker:
         prompt = question.prompt
         prompt_ids = await self._prompt_ids(dataset, question) if endpoint.route.sends_ids else []
         ask = Ask(
-            request_id=f"{question.id}-{uuid.uuid4().hex[:8]}",
+            request_id=f"{question.id}-{next(self._requests)}",
             model=self.model.name,
             messages=prompt.messages,
             tools=prompt.tools,
@@ -173,15 +176,16 @@ class Asker:
             created=now_text(),
             latency=latency,
         )
-        build = partial(build_record, question, answer, self._reader, given)
+        build = partial(record_line, question, answer, self._reader, given)
         is_long = takes_long(answer, decodes_fast=self.model.tokenizer.decodes_fast)
-        record = await self.tokenizer.run(build) if is_long else build()
+        line = await self.tokenizer.run(build) if is_long else build()
+        counted = line.status, line.finish_reason, line.completion_tokens
 
         def written() -> None:
-            dataset.tally.add_record(record.status, record.finish_reason, record.completion_tokens)
+            dataset.tally.add_record(*counted)
             self.settled()
 
-        await self.writer.put(dataset.records, encode(record), written)
+        await self.writer.put(dataset.records, line.data, written)
 
     async def _bury(
         self, dataset: OpenDataset, question: Question, failure: RequestFailedError, tries: int

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from pydantic import BaseModel
 
-from draftmill_api.record import DeadLetter, Record, RecordModel, row_id
+from draftmill_api.record import DeadLetter, FinishReason, RecordStatus, row_id
 from draftmill_jobs.engines.base import Answer
 from draftmill_jobs.engines.failures import RequestFailedError, Verdict
 from draftmill_jobs.model.answer_text import AnswerReader
@@ -24,6 +23,7 @@ class Circumstances:
 
     Attributes:
         sampling: As it was sent, with the sample's own seed.
+        model: The fields of `RecordModel`.
         server: Name of the endpoint.
         attempt: Attempt of the worker.
         created: RFC 3339, UTC.
@@ -33,43 +33,54 @@ class Circumstances:
     dataset: str
     template_arguments: dict[str, Any]
     sampling: dict[str, Any]
-    model: RecordModel
+    model: dict[str, str]
     server: str
     attempt: int
     created: str
     latency: float
 
 
-def build_record(question: Question, answer: Answer, reader: AnswerReader, given: Circumstances) -> Record:
-    """The record of an answer."""
+@dataclass(frozen=True, slots=True)
+class RecordLine:
+    """A record as it is written, and what is counted of it."""
+
+    data: bytes
+    status: RecordStatus
+    finish_reason: FinishReason
+    completion_tokens: int
+
+
+def record_line(question: Question, answer: Answer, reader: AnswerReader, given: Circumstances) -> RecordLine:
+    """The record of an answer, with the fields of `Record` in their order."""
     read = reader.read(answer.prompt_ids, answer.output_ids, answer.finish, answer.text)
-    return Record.model_construct(
-        id=question.id,
-        prompt_key=question.key,
-        sample_id=question.position,
-        dataset=given.dataset,
-        turn=question.prompt.turn,
-        sample=question.sample,
-        prompt_ids=answer.prompt_ids,
-        output_ids=answer.output_ids,
-        prompt_tokens=len(answer.prompt_ids),
-        completion_tokens=len(answer.output_ids),
-        finish_reason=answer.finish,
-        status=read.status,
-        think=read.think,
-        messages=question.prompt.messages,
-        tools=question.prompt.tools,
-        chat_template_kwargs=given.template_arguments,
-        reasoning=read.reasoning,
-        content=read.content,
-        text=read.text,
-        sampling=given.sampling,
-        model=given.model,
-        server=given.server,
-        attempt=given.attempt,
-        created=given.created,
-        latency_s=round(given.latency, 3),
-    )
+    fields = {
+        "id": question.id,
+        "prompt_key": question.key,
+        "sample_id": question.position,
+        "dataset": given.dataset,
+        "turn": question.prompt.turn,
+        "sample": question.sample,
+        "prompt_ids": answer.prompt_ids,
+        "output_ids": answer.output_ids,
+        "prompt_tokens": len(answer.prompt_ids),
+        "completion_tokens": len(answer.output_ids),
+        "finish_reason": answer.finish,
+        "status": read.status,
+        "think": read.think,
+        "messages": question.prompt.messages,
+        "tools": question.prompt.tools,
+        "chat_template_kwargs": given.template_arguments,
+        "reasoning": read.reasoning,
+        "content": read.content,
+        "text": read.text,
+        "sampling": given.sampling,
+        "model": given.model,
+        "server": given.server,
+        "attempt": given.attempt,
+        "created": given.created,
+        "latency_s": round(given.latency, 3),
+    }
+    return RecordLine(_line(fields), read.status, answer.finish, len(answer.output_ids))
 
 
 def failed_row(
@@ -106,17 +117,15 @@ def unusable_row(dataset: str, row: SourceRow, sample: int, created: str) -> Dea
     )
 
 
-def encode(line: Record | DeadLetter) -> bytes:
+def encode(letter: DeadLetter) -> bytes:
     """One line of a file: compact JSON, keys in the type's order."""
-    return orjson.dumps(line.__dict__, default=_fields, option=orjson.OPT_APPEND_NEWLINE)
+    return _line(letter.__dict__)
 
 
 def takes_long(answer: Answer, *, decodes_fast: bool) -> bool:
-    """Whether `build_record` may take a millisecond or more: off the event loop with it."""
+    """Whether `record_line` may take a millisecond or more: off the event loop with it."""
     return len(answer.output_ids) > (_LONG if decodes_fast else _SHORT)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    if isinstance(value, BaseModel):
-        return value.__dict__
-    raise TypeError(f"{type(value).__name__} is not JSON")
+def _line(fields: dict[str, Any]) -> bytes:
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)

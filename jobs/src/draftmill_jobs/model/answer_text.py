@@ -83,7 +83,7 @@ class AnswerReader:
         opened = sum(token in self._think.opens[:1] for token in marks)
         kept = said is not None and only_marks and self._is_text_of(ids, reading, said, opened)
         text = said if kept and said is not None else self._decoder.decode(ids)
-        can_be_cut = only_marks and self._has_its_marks(text, reading, opened)
+        can_be_cut = kept or (only_marks and self._has_its_marks(text, reading, opened))
         return ReadAnswer(
             status_of(reading, finish),
             reading.think,

@@ -185,7 +185,10 @@ def status_of(reading: Reading, finish: FinishReason) -> RecordStatus:
 
 def _find(ids: list[int], places: Sequence[int], mark: tuple[int, ...]) -> int:
     """The first place where `mark` stands, -1 when there is none."""
-    return next((place for place in places if _stands(ids, place, mark)), -1)
+    for place in places:
+        if _stands(ids, place, mark):
+            return place
+    return -1
 
 
 def _stands(ids: list[int], place: int, mark: tuple[int, ...]) -> bool:

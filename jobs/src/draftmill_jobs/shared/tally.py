@@ -14,11 +14,16 @@ _MESSAGE_LIMIT = 300  # characters of what was said about a row
 
 
 class Tally:
-    """The account of one dataset."""
+    """The account of one dataset.
+
+    Attributes:
+        done: Rows with a record.
+    """
 
     def __init__(self, name: str, total: int) -> None:
         self.name = name
         self.total = total
+        self.done = 0
         self.statuses: Counter[RecordStatus] = Counter()
         self.finish_reasons: Counter[str] = Counter()
         self.errors = 0
@@ -28,20 +33,17 @@ class Tally:
 
     def add_record(self, status: RecordStatus, finish_reason: str, completion_tokens: int) -> None:
         """Counts a row that has a record."""
+        self.done += 1
         self.statuses[status] += 1
         self.finish_reasons[finish_reason] += 1
         self.completion_tokens += completion_tokens
 
     def remove_record(self, status: RecordStatus, finish_reason: str, completion_tokens: int) -> None:
         """Takes a row out again."""
+        self.done -= 1
         self.statuses[status] -= 1
         self.finish_reasons[finish_reason] -= 1
         self.completion_tokens -= completion_tokens
-
-    @property
-    def done(self) -> int:
-        """Rows with a record."""
-        return self.statuses.total()
 
     @property
     def accounted(self) -> int:
