@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from draftmill_api.manifest import ManifestDataset, ManifestSource, PartFile
 from draftmill_api.record import FinishReason, Record, RecordModel, RecordStatus, Think
+from draftmill_api.v1alpha1.source import Fields, Filters
 
 
 def key(number: int) -> str:
@@ -39,6 +41,29 @@ def record(number: int, answer: str = "An answer.") -> Record:
         attempt=1,
         created="2026-01-01T00:00:00Z",
         latency_s=1.5,
+    )
+
+
+def manifest_dataset(name: str, file: PartFile) -> ManifestDataset:
+    """What a manifest says of a dataset with one file of records."""
+    source = ManifestSource(
+        hugging_face=None,
+        files=[],
+        fields=Fields(),
+        filters=Filters(),
+        shuffle_seed=None,
+        max_samples=None,
+        rows=file.records,
+        filtered=0,
+    )
+    return ManifestDataset(
+        name=name,
+        source=source,
+        sampling={},
+        chat_template_kwargs={},
+        max_tokens=None,
+        files=[file],
+        dead_letters=[],
     )
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import JobRun
-from draftmill_api.v1alpha1.source import HuggingFaceDataset
+from draftmill_api.v1alpha1.source import Fields, Filters, HuggingFaceDataset
 from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
 
 
@@ -45,10 +45,44 @@ class PartFile(ApiModel):
     sha256: str
 
 
+class SourceFile(ApiModel):
+    """A file that prompts were read from."""
+
+    path: str = Field(description="On the data volume, in a pod.")
+    bytes: int
+    sha256: str
+
+
+class SourceDataset(ApiModel):
+    """A dataset of the hub that prompts were read from."""
+
+    repo: str
+    config: str | None
+    split: str
+    commit: str | None = Field(description="None of a local copy.")
+
+
+class ManifestSource(ApiModel):
+    """What the prompts of a dataset were read from, and how."""
+
+    hugging_face: SourceDataset | None
+    files: list[SourceFile]
+    fields: Fields
+    filters: Filters
+    shuffle_seed: int | None
+    max_samples: int | None
+    rows: int = Field(description="Rows that were taken, duplicates and rows without a prompt included.")
+    filtered: int = Field(description="Rows beside these, which the filters left out.")
+
+
 class ManifestDataset(ApiModel):
-    """The files of one dataset."""
+    """One dataset: where its prompts are from, what they were asked with, and the files of its answers."""
 
     name: str
+    source: ManifestSource
+    sampling: dict[str, Any] = Field(description="As sent, with the run's values where it has none.")
+    chat_template_kwargs: dict[str, Any]
+    max_tokens: int | None
     files: list[PartFile]
     dead_letters: list[PartFile]
 
@@ -58,12 +92,12 @@ class Manifest(ApiModel):
 
     kind: str = "SynthRun"
     version: int = 1
+    made_by: str = Field(description="Draftmill and its version.")
     run: JobRun
     model: ModelFacts
     model_name: str
     tokenizer_sha256: str = Field(alias="tokenizerSHA256", description="Hash of the tokenizer's files.")
     chat_template_sha256: str = Field(alias="chatTemplateSHA256", description="Hash of the chat template.")
-    sampling: dict[str, dict[str, Any]] = Field(description="Sampling in force, by dataset.")
     datasets: list[ManifestDataset]
     records: int = Field(description="Records of the rows that the run asks for.")
     completion_tokens: int = Field(description="Tokens of the answers in these records.")
@@ -79,4 +113,7 @@ class Summary(ApiModel):
     finish_reasons: dict[str, int]
     statuses: dict[str, int]
     dead_letter_reasons: dict[str, int]
+    filtered: dict[str, int] = Field(
+        description="Rows of each dataset's source that its filters left out; they are no rows of the run."
+    )
     accounted: bool = Field(description="The kinds of rows add up to the total.")

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from draftmill_api.jobconfig import JobRun
-from draftmill_api.manifest import Manifest, ManifestDataset, PartFile
+from draftmill_api.manifest import Manifest, PartFile
 from draftmill_api.record import DeadLetter
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_cli.main import main
-from tests.support.records import key, record, write
+from tests.support.records import key, manifest_dataset, record, write
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def write_manifest(folder: Path) -> None:
         sha256=hashlib.sha256(content).hexdigest(),
     )
     manifest = Manifest(
+        made_by="draftmill",
         run=JobRun(name="demo"),
         model=ModelFacts(
             fingerprint="f", architecture="A", layers=1, hidden_size=1, vocabulary_size=1, think_family="none"
@@ -40,8 +41,7 @@ def write_manifest(folder: Path) -> None:
         model_name="smol",
         tokenizer_sha256="t",
         chat_template_sha256="c",
-        sampling={},
-        datasets=[ManifestDataset(name="B1_arithmetic", files=[file], dead_letters=[])],
+        datasets=[manifest_dataset("B1_arithmetic", file)],
         records=2,
         completion_tokens=4,
         strangers=0,

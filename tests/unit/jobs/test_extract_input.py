@@ -16,7 +16,7 @@ import pytest
 
 from draftmill_api.extractjob import JobRecords
 from draftmill_api.jobconfig import JobModel, JobRun
-from draftmill_api.manifest import Manifest, ManifestDataset, PartFile
+from draftmill_api.manifest import Manifest, PartFile
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.extractrun import OnLongRow
 from draftmill_api.v1alpha1.status import ModelFacts
@@ -29,6 +29,7 @@ from draftmill_jobs.shared.lines import render_lines
 from draftmill_jobs.shared.settings import Share
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
+from tests.support.records import manifest_dataset
 from tests.support.tiny_model import VOCABULARY
 
 ALL = frozenset(RecordStatus)
@@ -229,13 +230,13 @@ def manifest_of(job: ExtractJob, facts: ModelFacts) -> tuple[Path, str]:
         sha256=hashlib.sha256(file.read_bytes()).hexdigest(),
     )
     manifest = Manifest(
+        made_by="draftmill",
         run=JobRun(),
         model=facts,
         model_name="tiny",
         tokenizer_sha256="0" * 64,
         chat_template_sha256="0" * 64,
-        sampling={},
-        datasets=[ManifestDataset(name="A", files=[part], dead_letters=[])],
+        datasets=[manifest_dataset("A", part)],
         records=len(job.records),
         completion_tokens=0,
         strangers=0,

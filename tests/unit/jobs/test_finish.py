@@ -47,6 +47,25 @@ async def test_summary_and_manifest_say_what_is_there(job: Job, server: EngineSe
     assert job.finish().manifest_sha256 == result.manifest_sha256, "finishing twice changes nothing"
 
 
+async def test_the_manifest_says_where_the_prompts_are_from(job: Job, server: EngineServer) -> None:
+    job.datasets = {"A": [*prompts(20), {"prompt": "w1 " * 50}]}
+    job.dataset_fields = {"filters": {"maxCharacters": 100}, "shuffleSeed": 3, "maxSamples": 15}
+    await job.use(server).generate()
+    job.finish()
+    summary = Summary.model_validate_json((job.output / "summary.json").read_bytes())
+    manifest = Manifest.model_validate_json((job.output / "manifest.json").read_bytes())
+    (dataset,) = manifest.datasets
+    content = (job.folder / "A.jsonl").read_bytes()
+    assert [(file.path, file.bytes, file.sha256) for file in dataset.source.files] == [
+        (str(job.folder / "A.jsonl"), len(content), hashlib.sha256(content).hexdigest())
+    ]
+    assert (dataset.source.rows, dataset.source.shuffle_seed, dataset.source.max_samples) == (15, 3, 15)
+    assert dataset.source.filters.max_characters == 100
+    assert summary.filtered == {"A": dataset.source.filtered}
+    assert dataset.sampling["max_completion_tokens"] == 64
+    assert manifest.made_by.startswith("draftmill ")
+
+
 async def test_the_manifest_counts_records_and_tokens_of_the_same_rows(
     job: Job, server: EngineServer
 ) -> None:

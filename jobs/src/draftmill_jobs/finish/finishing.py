@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,9 +15,10 @@ from draftmill_api.progress import FinishResult, packed
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, RunProgress
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import Audit, audit_folder
+from draftmill_jobs.finish.sources import describe_source
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.fingerprint import tokenizer_hash
-from draftmill_jobs.prompts.index import read_prompts
+from draftmill_jobs.prompts.index import PromptIndex, read_prompts
 from draftmill_jobs.prompts.table import RowTable
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
@@ -36,11 +38,12 @@ def finish(config: SynthJobConfig) -> FinishResult:
     output = Path(config.output.path)
     datasets = datasets_of(config)
     model = read_model(config.model)
-    audits = [_audit(dataset, model, config) for dataset in datasets]
-    summary = _summary(config, audits)
+    prompts = [read_prompts(dataset) for dataset in datasets]
+    audits = [_audit(*each, model, config) for each in zip(datasets, prompts, strict=True)]
+    summary = _summary(config, audits, prompts)
     write_json(output / SUMMARY_FILE, summary)
     _check(audits)
-    digest = write_json(output / MANIFEST_FILE, _manifest(config, datasets, model, audits))
+    digest = write_json(output / MANIFEST_FILE, _manifest(config, model, datasets, prompts, audits))
     return FinishResult(
         progress=summary.progress,
         dataset_counts=[packed(audit.tally.progress()) for audit in audits],
@@ -51,14 +54,16 @@ def finish(config: SynthJobConfig) -> FinishResult:
     )
 
 
-def _audit(dataset: DatasetSettings, model: TargetModel, config: SynthJobConfig) -> Audit:
+def _audit(
+    dataset: DatasetSettings, prompts: PromptIndex, model: TargetModel, config: SynthJobConfig
+) -> Audit:
     before = read_fingerprint(dataset.folder)
     if before is None:
         raise JobRefusedError(
             "OutputMissing", f"{dataset.folder} has no run.json: nothing was generated there"
         )
     check_same(dataset.folder, before, fingerprint_of(dataset, model, config.run))
-    table = RowTable(read_prompts(dataset).keys, dataset.sampling.samples_per_prompt)
+    table = RowTable(prompts.keys, dataset.sampling.samples_per_prompt)
     audit = audit_folder(dataset.folder, table)
     missing, example = table.unsettled()
     left_out = 0 if dataset.max_tokens is None else _left_out(audit, dataset.folder, dataset.max_tokens)
@@ -98,7 +103,7 @@ def _check(audits: list[Audit]) -> None:
         )
 
 
-def _summary(config: SynthJobConfig, audits: list[Audit]) -> Summary:
+def _summary(config: SynthJobConfig, audits: list[Audit], prompts: list[PromptIndex]) -> Summary:
     datasets = [audit.tally.progress() for audit in audits]
     counts = sum_counts(datasets)
     mean = counts["completion_tokens"] // counts["done"] if counts["done"] else None
@@ -109,6 +114,7 @@ def _summary(config: SynthJobConfig, audits: list[Audit]) -> Summary:
         finish_reasons=_sum(audit.tally.finish_reasons for audit in audits),
         statuses=_sum(audit.tally.statuses for audit in audits),
         dead_letter_reasons=_sum(audit.failures.counts for audit in audits),
+        filtered={audit.tally.name: index.filtered for audit, index in zip(audits, prompts, strict=True)},
         accounted=all(
             not audit.fault_count and audit.tally.accounted == audit.tally.total for audit in audits
         ),
@@ -116,18 +122,30 @@ def _summary(config: SynthJobConfig, audits: list[Audit]) -> Summary:
 
 
 def _manifest(
-    config: SynthJobConfig, datasets: list[DatasetSettings], model: TargetModel, audits: list[Audit]
+    config: SynthJobConfig,
+    model: TargetModel,
+    datasets: list[DatasetSettings],
+    prompts: list[PromptIndex],
+    audits: list[Audit],
 ) -> Manifest:
     return Manifest(
+        made_by=f"draftmill {version('draftmill')}",
         run=config.run,
         model=model.facts,
         model_name=model.name,
         tokenizer_sha256=tokenizer_hash(Path(config.model.path)),
         chat_template_sha256=model.tokenizer.template_hash,
-        sampling={dataset.name: sampling_facts(dataset.sampling) for dataset in datasets},
         datasets=[
-            ManifestDataset(name=audit.tally.name, files=audit.files, dead_letters=audit.dead_letters)
-            for audit in audits
+            ManifestDataset(
+                name=dataset.name,
+                source=describe_source(dataset, index),
+                sampling=sampling_facts(dataset.sampling),
+                chat_template_kwargs=dataset.chat_template_kwargs,
+                max_tokens=dataset.max_tokens,
+                files=audit.files,
+                dead_letters=audit.dead_letters,
+            )
+            for dataset, index, audit in zip(datasets, prompts, audits, strict=True)
         ],
         records=sum(audit.tally.done for audit in audits),
         completion_tokens=sum(audit.tally.completion_tokens for audit in audits),
