@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import random
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.shared import waiting
 from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
 from tests.support.forked import ForkedProgram
@@ -194,31 +191,3 @@ async def test_two_workers_share_the_rows_and_one_can_go_on_alone(
     _, progress = await job.generate()
     assert (progress.done, progress.skipped, server.count) == (60, 5, 61)
     assert job.finish().progress.ok == 60
-
-
-async def test_a_full_disk_ends_the_attempt_and_leaves_whole_lines(
-    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    real_write = os.write
-    room = 5000
-
-    def write(descriptor: int, data: bytes) -> int:
-        nonlocal room
-        if "raw_responses" not in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
-            return real_write(descriptor, data)
-        if room == 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        written = real_write(descriptor, bytes(data)[:room])
-        room -= written
-        return written
-
-    monkeypatch.setattr(os, "write", write)
-    job.datasets = {"A": prompts(100)}
-    with pytest.raises(JobFailedError, match="No space left on device"):
-        await job.use(server).generate()
-    monkeypatch.undo()
-    kept = len(unique(job.lines()))
-    code, progress = await job.generate()
-    assert (code, progress.done) == (ExitCode.DONE, 100)
-    assert len(unique(job.lines())) == 100
-    assert kept < 100

@@ -32,6 +32,8 @@ class WorkerState(StrEnum):
     RUNNING = "Running"
     PAUSED = "Paused"
     """The error policy has tripped: nothing is admitted until it is raised or told to go on."""
+    STORAGE_FULL = "StorageFull"
+    """Answers wait for room on the data volume: nothing is admitted until there is some."""
     DRAINING = "Draining"
     """SIGTERM came: nothing is admitted, in-flight answers are awaited."""
     DONE = "Done"

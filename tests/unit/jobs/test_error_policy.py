@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from draftmill_api.v1alpha1.synthrun import ErrorPolicy
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
 from draftmill_jobs.generate.guard import Guard, WhenPaused
-from draftmill_jobs.generate.limiter import Caps, Limiter
+from draftmill_jobs.generate.limiter import Caps, Hold, Limiter
 from tests.support.endpoints import a_limiter, lease
 
 
@@ -188,16 +188,19 @@ async def test_a_worker_that_is_about_to_exit_says_how_to_start_it_again_and_sta
     assert not await is_admitted(limiter)
 
 
-async def test_rows_that_wait_for_a_lease_stay_where_they_are_until_it_goes_on() -> None:
+async def test_rows_that_wait_for_a_lease_stay_where_they_are_until_nothing_holds_them() -> None:
     limiter = a_limiter(1, 1)
     held = await lease(limiter)
     waiting = asyncio.ensure_future(lease(limiter))
     await asyncio.sleep(0)
-    limiter.pause()
+    limiter.pause(Hold.ERROR_POLICY)
+    limiter.pause(Hold.STORAGE_FULL)
     held.release()
     await asyncio.sleep(0)
     assert not waiting.done()
     limiter.set_caps(Caps(5, 5))
+    limiter.resume(Hold.ERROR_POLICY)
+    await asyncio.sleep(0)
     assert not waiting.done()
-    limiter.resume()
+    limiter.resume(Hold.STORAGE_FULL)
     (await waiting).release()

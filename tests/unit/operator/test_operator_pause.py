@@ -9,11 +9,12 @@ import pytest
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.runstatus import Attempts, Pause
 from draftmill_api.v1alpha1.status import Phase
+from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.rules import decide
-from draftmill_operator.decide.types import Wanted
+from draftmill_operator.decide.types import Situation, Wanted
 from draftmill_operator.kinds.base import RunKind
 from draftmill_operator.kinds.registry import KINDS
-from draftmill_operator.observe.types import Observed
+from draftmill_operator.observe.types import Observed, Problem
 from tests.unit.operator.builders import (
     READY,
     START,
@@ -93,3 +94,38 @@ class TestPaused:
         )
         status = planned(attempts=[Attempts(worker=0, count=1), Attempts(worker=1, count=1)])
         assert decide(situation(status, seen, generation={"workers": 2})).phase is Phase.RUNNING
+
+
+class TestFullVolume:
+    FULL = Pause(since=START, reason="StorageFull", message="there is no room")
+
+    def status(self, pause: Pause | None) -> SynthRunStatus:
+        return doing(count=1).model_copy(update={"pause": pause})
+
+    def waits_for_room(self, pause: Pause | None = None) -> Situation:
+        said = progress(40, WorkerState.STORAGE_FULL, message="there is no room")
+        seen = Observed(workers=(job(pod(), attempt=1),), servers=READY, progress={0: said})
+        return situation(self.status(pause), seen)
+
+    def test_workers_that_wait_for_room_pause_the_run_and_keep_their_servers(self) -> None:
+        decision = decide(self.waits_for_room())
+        assert (decision.phase, decision.problem) == (
+            Phase.PAUSED,
+            Problem("StorageFull", "there is no room"),
+        )
+        assert decision.wanted.workers == {0: 1}
+        assert decision.facts is not None
+        assert decision.facts.pause == self.FULL
+
+    def test_a_pause_for_another_reason_is_another_pause(self) -> None:
+        decision = decide(self.waits_for_room(pause=PAUSE))
+        assert decision.facts is not None
+        assert decision.facts.pause == self.FULL
+
+    @pytest.mark.parametrize(("parts", "goes_on"), [({}, False), ({"resumeToken": "again"}, True)])
+    def test_freed_it_goes_on_by_a_word_alone_for_nobody_looks_for_room(
+        self, parts: dict[str, Any], goes_on: bool
+    ) -> None:
+        freed = self.FULL.model_copy(update={"freed": True})
+        decision = decide(situation(self.status(freed), endpoints=(), **parts))
+        assert (decision.phase is not Phase.PAUSED) == goes_on

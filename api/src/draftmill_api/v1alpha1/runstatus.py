@@ -69,9 +69,14 @@ class RunClock(ApiModel):
 
 
 class Pause(ApiModel):
-    """Why and since when a run is paused by its error policy."""
+    """Why and since when all workers of a run have paused."""
 
     since: Time = Field(description="When all its workers had paused.")
+    reason: str = Field(
+        default="ErrorPolicyTripped",
+        max_length=64,
+        description="ErrorPolicyTripped, or StorageFull: answers wait for room on the data volume.",
+    )
     message: str = Field(default="", max_length=1024, description="What a worker said about it.")
     recent_errors: Count = Field(
         default=0, description="Failed rows in the window of the worker with the most of them."

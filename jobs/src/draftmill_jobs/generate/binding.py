@@ -9,7 +9,6 @@ from pathlib import Path
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import RunFingerprint
-from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.index import PromptIndex, load_index, write_index
 from draftmill_jobs.shared.files import write_atomically
@@ -38,6 +37,7 @@ from draftmill_jobs.shared.parts import (
     read_lines,
 )
 from draftmill_jobs.shared.settings import DatasetSettings, Share
+from draftmill_jobs.shared.storage import refused_at_start, write_failure
 from draftmill_jobs.shared.tails import cut_torn_tail
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ def take_over(
     Raises:
         JobRefusedError: The folder belongs to other answers, or cannot be written.
         FolderInUseError: Another process is writing there.
+        StorageFullError: There is no room for what is written at the start.
     """
     folder, me = settings.folder, this_process(run, share.count)
     own = part_path(folder, RECORDS, share)
@@ -67,8 +68,8 @@ def take_over(
             except BaseException:
                 lock.release()
                 raise
-    except PermissionError as error:
-        raise JobRefusedError("StorageNotWritable", f"cannot write to {folder}: {error}") from error
+    except OSError as error:
+        raise refused_at_start(write_failure(folder, error)) from error
     return lock
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from itertools import islice
 
 import orjson
@@ -17,6 +18,7 @@ from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.prompts.rows import Question, SourceRow
 from draftmill_jobs.shared.left_out import note_left_out
 from draftmill_jobs.shared.settings import Share
+from draftmill_jobs.shared.storage import until_room
 
 _BATCH = 128  # source rows read at once, off the event loop
 _MOST_AHEAD = 256  # rows read ahead
@@ -66,7 +68,8 @@ class Feed:
         self._is_read_through = True
         self._note()
         await self._emptied.wait()
-        await asyncio.to_thread(_close_accounts, self.dataset)
+        closing = partial(asyncio.to_thread, _close_accounts, self.dataset)
+        await until_room(closing, say=_nothing, stop=asyncio.Event())
 
     @property
     def has_row(self) -> bool:
@@ -136,6 +139,10 @@ class Feed:
         if self.is_over:
             self._emptied.set()
         self._news.set()
+
+
+def _nothing(_: str) -> None:
+    """Whoever writes answers to the full volume says so already."""
 
 
 def _close_accounts(dataset: OpenDataset) -> None:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from draftmill_api.v1alpha1.synthrun import ErrorPolicy
 from draftmill_jobs.engines.remedies import remedy_for
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
-from draftmill_jobs.generate.limiter import Limiter
+from draftmill_jobs.generate.limiter import Hold, Limiter
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Guard:
         said = figures(self._window, f"pausePercent is {self._policy.pause_percent}")
         remedy = remedy_for(self._window.most_frequent()[0].reason)
         self.paused = f"paused: {said}. Remedy: {remedy}; then {_WAYS_ON[self._when]}"
-        self._limiter.pause()
+        self._limiter.pause(Hold.ERROR_POLICY)
         self._tripped.set()
         log.warning("%s", self.paused)
 
@@ -102,7 +102,7 @@ class Guard:
         if self.paused:
             log.info("going on: %s", because)
             self.paused = ""
-            self._limiter.resume()
+            self._limiter.resume(Hold.ERROR_POLICY)
 
 
 _WAYS_ON = {

@@ -22,6 +22,13 @@ class Size(Enum):
     """That of a preflight, which goes before all others."""
 
 
+class Hold(Enum):
+    """Why no lease is given, whatever has room."""
+
+    ERROR_POLICY = "error policy"
+    STORAGE_FULL = "storage full"
+
+
 class Caps(NamedTuple):
     """Most leases at once: of long requests, and of all together, which is at least as much."""
 
@@ -84,7 +91,7 @@ class Limiter:
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._leased: dict[Size, int] = dict.fromkeys(Size, 0)
-        self._paused = False
+        self._holds: set[Hold] = set()
         self._waiting: dict[Size, deque[_Turn]] = {size: deque() for size in Size}
         self._after, self._before = count(), count(-1, -1)
 
@@ -103,13 +110,13 @@ class Limiter:
         self._caps = caps
         self.look_again()
 
-    def pause(self) -> None:
+    def pause(self, hold: Hold) -> None:
         """Gives no lease from now on; those given run out by themselves."""
-        self._paused = True
+        self._holds.add(hold)
 
-    def resume(self) -> None:
-        """Gives leases again."""
-        self._paused = False
+    def resume(self, hold: Hold) -> None:
+        """Gives leases again, unless something else holds them."""
+        self._holds.discard(hold)
         self.look_again()
 
     async def lease(self, size: Size, choose: Callable[[], Endpoint | None], *, first: bool = False) -> Lease:
@@ -128,7 +135,7 @@ class Limiter:
 
     def has_room(self, size: Size) -> bool:
         """Whether the caps let a request of this size go now."""
-        if self._paused or self.leased >= self._caps.total:
+        if self._holds or self.leased >= self._caps.total:
             return False
         return size is not Size.LONG or self._leased[Size.LONG] < self._caps.long
 

@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from draftmill_api.jobconfig import SynthJobConfig
+from draftmill_api.progress import WorkerState
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.resume import OpenDataset, open_dataset
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.index import PromptIndex, load_index, read_prompts
 from draftmill_jobs.shared.config import LoadedConfig
 from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of
+from draftmill_jobs.shared.storage import until_room
 from draftmill_jobs.shared.waiting import until_free
 
 
@@ -58,7 +60,11 @@ async def _open(
     def say(message: str) -> None:
         board.message = message
 
-    return await until_free(opening, say, stop)
+    def say_full(message: str) -> None:
+        board.state = WorkerState.STORAGE_FULL if message else WorkerState.WAITING
+        board.message = message
+
+    return await until_room(lambda: until_free(opening, say, stop), say_full, stop)
 
 
 def _read_prompts(settings: DatasetSettings) -> PromptIndex:

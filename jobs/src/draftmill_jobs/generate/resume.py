@@ -86,6 +86,7 @@ def open_dataset(
     Raises:
         JobRefusedError: The folder belongs to other answers, or cannot be written.
         FolderInUseError: Another process is writing there.
+        StorageFullError: There is no room for what is written at the start.
     """
     lock = take_over(settings, prompts, model=model, run=run, share=share)
     try:

@@ -30,7 +30,7 @@ from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import EndpointPool, EndpointState
 from draftmill_jobs.generate.fleet import Fleet
 from draftmill_jobs.generate.guard import Guard, WhenPaused
-from draftmill_jobs.generate.limiter import Caps, Limiter
+from draftmill_jobs.generate.limiter import Caps, Hold, Limiter
 from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.preflight import Expectation, Preflight
 from draftmill_jobs.generate.quota import Quota
@@ -140,7 +140,7 @@ class Worker:
         Raises:
             JobError: It cannot go on.
         """
-        writer = Writer()
+        writer = Writer(self._hold_for_storage)
         try:
             async with open_session() as session:
                 with reporter(self._board, self._clock) as shown:
@@ -203,7 +203,7 @@ class Worker:
                 paused,
                 group.create_task(writer.run()),
                 group.create_task(watch(self._path, self._loaded, use)),
-                group.create_task(self._observe(pool)),
+                group.create_task(self._observe(pool, writer)),
                 group.create_task(keep_reporting(self._board, self._clock, shown)),
             ]
             ends = {work, stopped, paused} if self._when_paused is WhenPaused.EXIT else {work, stopped}
@@ -219,6 +219,9 @@ class Worker:
                 await asyncio.wait({work}, timeout=grace)
                 admissions.give_up()
                 await asyncio.wait({work})
+            written = group.create_task(writer.until_written())
+            await asyncio.wait({written, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            written.cancel()
             fleet.dismiss()
             for task in background:
                 task.cancel()
@@ -235,6 +238,13 @@ class Worker:
         self._guard.use(generation.error_policy, loaded.config.resume_token)
         fleet.use(loaded.config.endpoints, self._caps_of_servers())
 
+    def _hold_for_storage(self, is_full: bool) -> None:
+        """Asks nothing more while answers cannot be written."""
+        if is_full:
+            self._limiter.pause(Hold.STORAGE_FULL)
+        else:
+            self._limiter.resume(Hold.STORAGE_FULL)
+
     def _caps_of_servers(self) -> dict[str, int | None]:
         """This worker's part of the requests that each server may have."""
         return {
@@ -245,13 +255,13 @@ class Worker:
     def _route_for(self, spec: EndpointSpec) -> Route:
         return route_for(spec.engine, self._loaded.config.generation.api)
 
-    async def _observe(self, pool: EndpointPool) -> None:
+    async def _observe(self, pool: EndpointPool, writer: Writer) -> None:
         """Keeps the board's state and message true; never returns."""
         while True:
             self._board.in_flight = pool.in_flight
             self._board.recent_errors, self._board.warning = self._guard.recent_errors, self._guard.warning
             if self._board.state is not WorkerState.DRAINING:
-                self._board.state, self._board.message = _state_of(pool, self._guard)
+                self._board.state, self._board.message = _state_of(pool, self._guard, writer)
             await asyncio.sleep(0.2)
 
     def _expectation(self) -> Expectation:
@@ -288,9 +298,11 @@ def _per_minute(generation: Generation, share: Share) -> tuple[float | None, flo
     return requests and requests / share.count, tokens and tokens / share.count
 
 
-def _state_of(pool: EndpointPool, guard: Guard) -> tuple[WorkerState, str]:
+def _state_of(pool: EndpointPool, guard: Guard, writer: Writer) -> tuple[WorkerState, str]:
     if guard.paused:
         return WorkerState.PAUSED, guard.paused
+    if writer.full:
+        return WorkerState.STORAGE_FULL, writer.full
     states = {endpoint.state for endpoint in pool.endpoints.values()}
     if EndpointState.UP in states:
         return WorkerState.RUNNING, ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -54,21 +55,26 @@ def sha256_of(path: Path) -> str:
 
 def _temporary(path: Path, content: bytes) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     return temporary
 
 
 class AppendOnlyFile:
-    """A file that only grows by whole appends: one that fails is taken back."""
+    """A file that only grows by whole appends: what fails, or cannot be made durable, is taken back."""
 
     def __init__(self, path: Path) -> None:
         is_new = not path.exists()
         self.path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._size = os.fstat(self._descriptor).st_size
+        self._size = self._synced = os.fstat(self._descriptor).st_size
+        self._has_remains = False  # of an append that failed, behind `_size`
         if is_new:
             sync_folder(path.parent)
 
@@ -76,21 +82,42 @@ class AppendOnlyFile:
         """Writes all of `data`, not yet durably.
 
         Raises:
-            OSError: The disk is full or broken; the file is as it was before.
+            OSError: The disk is full or broken; the file is as it was before, at the next append at last.
         """
+        self._remove_remains()
         rest = memoryview(data)
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
-            os.ftruncate(self._descriptor, self._size)
+            self._cut_back(self._size)
             raise
         self._size += len(data)
 
     def sync(self) -> None:
-        """Makes what was appended durable."""
-        os.fsync(self._descriptor)
+        """Makes what was appended durable.
+
+        Raises:
+            OSError: The disk does not take it. Which part of it the disk has is unknown then, and a second
+                sync would not tell: so the file is as it was when it was last durable.
+        """
+        try:
+            os.fsync(self._descriptor)
+        except OSError:
+            self._cut_back(self._synced)
+            raise
+        self._synced = self._size
 
     def close(self) -> None:
         """Closes the file."""
         os.close(self._descriptor)
+
+    def _cut_back(self, size: int) -> None:
+        self._size, self._has_remains = size, True
+        with suppress(OSError):  # of what failed before, the caller tells
+            self._remove_remains()
+
+    def _remove_remains(self) -> None:
+        if self._has_remains:
+            os.ftruncate(self._descriptor, self._size)
+            self._has_remains = False

@@ -11,9 +11,10 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from draftmill_api.base import ApiModel
-from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.settings import Share
+from draftmill_jobs.shared.storage import write_failure
 
 _STEM = "not_admitted"
 
@@ -35,13 +36,14 @@ def note_left_out(folder: Path, share: Share, rows: int) -> None:
     """Writes down how many rows this worker left out, at least one.
 
     Raises:
-        JobFailedError: The disk does not take it.
+        JobError: The disk does not take it.
+        StorageFullError: There is no room for it.
     """
     note, path = LeftOut(worker=share.index, workers=share.count, rows=rows), _path(folder, share)
     try:
         write_atomically(path, note.model_dump_json(by_alias=True).encode() + b"\n")
     except OSError as error:
-        raise JobFailedError("StorageFailed", f"cannot write {path}: {error}") from error
+        raise write_failure(path, error) from error
 
 
 def forget_left_out(folder: Path, share: Share) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from draftmill_api.jobconfig import JobRun
+from draftmill_jobs.errors import JobRefusedError
 
 _SUFFIX = ".lock"
+_NO_LOCKS: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +87,37 @@ class PartLock:
 
         Raises:
             LockHeldError: Someone else has it.
+            JobRefusedError: The volume has no locks.
+            OSError: The lock's file cannot be written.
         """
         path = part.with_name(f".{part.name}{_SUFFIX}")
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = _read_holder(self._descriptor)
-            os.close(self._descriptor)
-            raise LockHeldError(path, other) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(asdict(holder)).encode(), 0)
+            _lock(self._descriptor, path)
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps(asdict(holder)).encode(), 0)
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Gives the lock back."""
         os.close(self._descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LockHeldError(path, _read_holder(descriptor)) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        raise JobRefusedError(
+            "StorageCannotLock",
+            f"{path.parent} is on a volume without locks ({error.strerror}), so two workers could write one "
+            "file: mount it with them (NFS: with its lock service, Lustre: -o flock), or use another volume",
+        ) from error
 
 
 def _read_holder(descriptor: int) -> Holder | None:

@@ -1,4 +1,8 @@
-"""Paused by the error policy: the workers wait; after a while they and the servers go, and the run waits."""
+"""Paused, by the error policy or a full volume: the workers wait; after a while they and the servers go.
+
+While they wait, workers go on by themselves when there is room on the volume again. When they are gone,
+nobody looks for room: another resumeToken is needed then.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,18 @@ from draftmill_operator.observe.pods import parse_time
 from draftmill_operator.observe.types import Problem
 
 ERROR_POLICY = "ErrorPolicyTripped"
+STORAGE_FULL = "StorageFull"
+_HELD = {WorkerState.PAUSED, WorkerState.STORAGE_FULL}
 _FREED = "; its workers and servers were removed meanwhile"
 
 
 def paused_without_servers(situation: Situation) -> Decision | None:
-    """A paused run whose servers were freed waits for a higher policy or another resumeToken."""
+    """A paused run whose servers were freed waits for another resumeToken, or a policy that allows it."""
     pause, policy = situation.facts.pause, situation.kind.pause_policy(situation.spec)
     if pause is None or policy is None or not pause.freed:
         return None
-    if policy.allows(pause.recent_errors) or policy.resume_token != pause.resume_token:
+    is_allowed = pause.reason == ERROR_POLICY and policy.allows(pause.recent_errors)
+    if is_allowed or policy.resume_token != pause.resume_token:
         facts = replace(situation.facts, pause=None)
         return Decision(Phase.STARTING, Wanted(config=True), facts=facts, requeue_after=0)
     return Decision(Phase.PAUSED, Wanted(config=True), problem=problem_of(pause))
@@ -32,9 +39,9 @@ def paused_without_servers(situation: Situation) -> Decision | None:
 def paused(situation: Situation, wanted: Wanted) -> Decision | None:
     """All workers that have work left say that they have paused; `wanted` is what they and servers are."""
     answers, policy = _answers(situation), situation.kind.pause_policy(situation.spec)
-    if policy is None or not answers or any(answer.state is not WorkerState.PAUSED for answer in answers):
+    if policy is None or not answers or any(answer.state not in _HELD for answer in answers):
         return None
-    pause = situation.facts.pause or _pause(situation, answers, policy)
+    pause = _pause(situation, answers, policy)
     over = parse_time(pause.since) + timedelta(seconds=seconds(policy.free_servers_after))
     wait = (over - situation.now).total_seconds()
     if wait > 0:
@@ -47,7 +54,7 @@ def paused(situation: Situation, wanted: Wanted) -> Decision | None:
 
 def problem_of(pause: Pause) -> Problem:
     """Why the run does not go on."""
-    return Problem(ERROR_POLICY, pause.message[:900] + (_FREED if pause.freed else ""))
+    return Problem(pause.reason, pause.message[:900] + (_FREED if pause.freed else ""))
 
 
 def _answers(situation: Situation) -> list[Progress] | None:
@@ -60,10 +67,14 @@ def _answers(situation: Situation) -> list[Progress] | None:
 
 
 def _pause(situation: Situation, answers: list[Progress], policy: PausePolicy) -> Pause:
-    worst = max(answers, key=lambda answer: answer.recent_errors)
-    return Pause(
+    """The pause that is recorded, unless there is another reason now; failed rows go before a full volume."""
+    worst = max(answers, key=lambda answer: (answer.state is WorkerState.PAUSED, answer.recent_errors))
+    pause = Pause(
         since=situation.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        reason=ERROR_POLICY if worst.state is WorkerState.PAUSED else STORAGE_FULL,
         message=worst.message[:1024],
         recent_errors=worst.recent_errors,
         resume_token=policy.resume_token,
     )
+    recorded = situation.facts.pause
+    return recorded if recorded is not None and recorded.reason == pause.reason else pause

@@ -27,7 +27,7 @@ MEANING: Final[Mapping[Phase, str]] = {
     Phase.PLANNING: "The plan's Job looks at model, input and volumes. No GPU is held.",
     Phase.STARTING: "Servers load the model; the first workers get ready, and prove exact token ids.",
     Phase.RUNNING: "Workers do what is not on disk yet. A lost worker or server does not end it.",
-    Phase.PAUSED: "Too many rows failed: the workers wait, and go with the servers after a while.",
+    Phase.PAUSED: "Too many rows failed, or the volume is full: the workers wait, and after a while they go.",
     Phase.SUSPENDING: "`spec.suspend` is true, and something of the run is still there.",
     Phase.SUSPENDED: "`spec.suspend` is true, and nothing of the run is left but its files.",
     Phase.FINISHING: "The work is done; a drafter is evaluated, what is on disk is read and counted again.",

@@ -14,7 +14,13 @@ from draftmill_operator.run import Role
 
 SERVERS_NOT_READY = "ServersNotReady"
 WORKER_RESTARTING = "WorkerRestarting"
-AT_WORK = {WorkerState.RUNNING, WorkerState.PAUSED, WorkerState.DRAINING, WorkerState.DONE}
+AT_WORK = {
+    WorkerState.RUNNING,
+    WorkerState.PAUSED,
+    WorkerState.STORAGE_FULL,
+    WorkerState.DRAINING,
+    WorkerState.DONE,
+}
 
 
 @dataclass(frozen=True)
