@@ -43,7 +43,7 @@ def test_every_reason_that_is_explained_is_raised() -> None:
         ('super().__init__("StoreDiffers", f"{message}")', {"StoreDiffers"}),
         ('Problem(QUEUED, "wait")', {"Queued"}),
         ("Step(Role.PLAN, Phase.PLANNING, QUEUED, wanted)", {"Queued"}),
-        ('Finished(reason=QUEUED if waits else "")', {"Queued"}),
+        ('Finished(reason=QUEUED if waits else "Other")', {"Queued", "Other"}),
         ('raise JobFailedError(failure.reason, "again")', set()),
         ('raise ValueError("Not one word")', set()),
     ],
@@ -89,9 +89,7 @@ def _reasons(tree: ast.Module, constants: dict[str, str]) -> Iterator[str]:
         if isinstance(call.func, ast.Name) and call.func.id == "Step":
             given += call.args
         for value in given:
-            word = _word(value, constants)
-            if WORD.fullmatch(word):
-                yield word
+            yield from filter(WORD.fullmatch, _words(value, constants))
 
 
 def _takes_a_reason(function: ast.expr) -> bool:
@@ -104,13 +102,13 @@ def _takes_a_reason(function: ast.expr) -> bool:
             return False
 
 
-def _word(value: ast.expr, constants: dict[str, str]) -> str:
+def _words(value: ast.expr, constants: dict[str, str]) -> Iterator[str]:
     match value:
         case ast.Constant(str(word)):
-            return word
+            yield word
         case ast.Name(name):
-            return constants.get(name, "")
-        case ast.IfExp(body=body):
-            return _word(body, constants)
+            yield constants.get(name, "")
+        case ast.IfExp(body=body, orelse=other):
+            yield from (*_words(body, constants), *_words(other, constants))
         case _:
-            return ""
+            pass
