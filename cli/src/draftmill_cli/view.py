@@ -239,6 +239,8 @@ def _progress_words(progress: _Progress) -> str:
         words += f", {progress.tokens_per_second} tok/s"
     if progress.average_completion_tokens is not None:
         words += f", avg completion: {progress.average_completion_tokens} tokens"
+    if progress.eta and progress.eta_high:
+        return f"{words}, ETA: {progress.eta} ({progress.eta_low} to {progress.eta_high})"
     return words + (f", ETA: {progress.eta}" if progress.eta else "")
 
 

@@ -166,21 +166,26 @@ def test_backoff_is_spread_over_all_of_its_range(tries: int, bound: int) -> None
 
 
 BUDGETS = [
-    ("no cap", None, {"tokens": 10**9, "records": 9, "in_flight": 9}, Admission.YES),
-    ("empty", 1000, {"tokens": 0, "records": 0, "in_flight": 0}, Admission.YES),
-    ("longest answers would fill it", 1000, {"tokens": 0, "records": 0, "in_flight": 10}, Admission.WAIT),
-    ("they turn out short", 1000, {"tokens": 100, "records": 100, "in_flight": 10}, Admission.YES),
-    ("nearly full", 1000, {"tokens": 995, "records": 995, "in_flight": 10}, Admission.WAIT),
-    ("nearly full, nothing in flight", 1000, {"tokens": 995, "records": 995, "in_flight": 0}, Admission.YES),
-    ("full", 1000, {"tokens": 1000, "records": 10, "in_flight": 3}, Admission.NO),
+    ("no cap", None, {"tokens": 10**9, "promised": 1e9, "in_flight": 9}, Admission.YES),
+    ("empty", 1000, {"tokens": 0, "promised": 0.0, "in_flight": 0}, Admission.YES),
+    (
+        "what is in flight fills it",
+        1000,
+        {"tokens": 0, "promised": 1000.0, "in_flight": 10},
+        Admission.WAIT,
+    ),
+    ("it turns out short", 1000, {"tokens": 100, "promised": 899.0, "in_flight": 10}, Admission.YES),
+    ("nearly full", 1000, {"tokens": 995, "promised": 10.0, "in_flight": 1}, Admission.WAIT),
+    ("nearly full, nothing in flight", 1000, {"tokens": 995, "promised": 0.0, "in_flight": 0}, Admission.YES),
+    ("full", 1000, {"tokens": 1000, "promised": 30.0, "in_flight": 3}, Admission.NO),
 ]
 
 
 @pytest.mark.parametrize(
     ("cap", "state", "expected"), [case[1:] for case in BUDGETS], ids=[c[0] for c in BUDGETS]
 )
-def test_a_budget_counts_expected_tokens(cap: int | None, state: dict[str, int], expected: Admission) -> None:
-    assert TokenBudget(cap, longest_answer=100).admits(**state) is expected
+def test_a_budget_counts_expected_tokens(cap: int | None, state: dict[str, Any], expected: Admission) -> None:
+    assert TokenBudget(cap).admits(**state) is expected
 
 
 class Server:

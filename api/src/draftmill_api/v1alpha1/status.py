@@ -142,6 +142,15 @@ class RunProgress(Counts):
     eta: str = Field(
         default="", max_length=16, description="Time to the end, two digits; empty when unknown."
     )
+    eta_low: str = Field(
+        default="",
+        max_length=16,
+        description="With eta: the end comes later than this with 90 % probability, so that it lies between "
+        "etaLow and etaHigh with 80 %.",
+    )
+    eta_high: str = Field(
+        default="", max_length=16, description="With eta: the end comes before this with 90 % probability."
+    )
 
 
 class Servers(ApiModel):

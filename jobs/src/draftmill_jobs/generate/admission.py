@@ -9,6 +9,7 @@ from draftmill_jobs.generate.budget import Admission
 from draftmill_jobs.generate.feeds import Feed
 from draftmill_jobs.generate.limiter import Size
 from draftmill_jobs.generate.order import urgency
+from draftmill_jobs.generate.outlook import Course
 from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.prompts.rows import Question
 from draftmill_jobs.shared.settings import Share
@@ -26,7 +27,10 @@ class Admissions:
 
     def __init__(self, datasets: list[OpenDataset], asker: Asker, share: Share) -> None:
         self._news = asyncio.Event()
-        self._feeds = [Feed(dataset, share, self._news, len(datasets)) for dataset in datasets]
+        self._feeds = [
+            Feed(dataset, share, asker.board.outlook, news=self._news, datasets=len(datasets))
+            for dataset in datasets
+        ]
         self._asker = asker
         self._admitting: list[asyncio.Task[None]] = []
         self._rows: set[asyncio.Task[None]] = set()
@@ -94,22 +98,21 @@ class Admissions:
     async def _start(self, feed: Feed, group: asyncio.TaskGroup) -> None:
         await self._asker.pool.until_up()
         await self._asker.until_few_wait()
-        question = feed.take(longest=not self._asker.sizes_matter)
+        question, course = feed.take(longest=not self._asker.sizes_matter)
         size = await self._asker.size_of(feed.dataset, question)
         limiter = self._asker.limiter
-        feed.admitted += 1
         if size is Size.LONG and not limiter.has_room(size):
             feed.set_aside += 1
-            task = group.create_task(self._ask_later(feed, question))
+            task = group.create_task(self._ask_later(feed, question, course))
             self._set_aside.add(task)
             task.add_done_callback(self._set_aside.discard)
         else:
             lease = await self._asker.lease(size)
-            task = group.create_task(self._asker.ask(feed.dataset, question, lease))
+            task = group.create_task(self._asker.ask(feed.dataset, question, lease, course))
         self._rows.add(task)
         task.add_done_callback(self._rows.discard)
 
-    async def _ask_later(self, feed: Feed, question: Question) -> None:
+    async def _ask_later(self, feed: Feed, question: Question, course: Course) -> None:
         """Asks a long row when those before it have had their place."""
         lease = await self._asker.lease(Size.LONG)
         task = asyncio.current_task()
@@ -117,4 +120,4 @@ class Admissions:
         self._set_aside.discard(task)
         feed.set_aside -= 1
         self._news.set()
-        await self._asker.ask(feed.dataset, question, lease)
+        await self._asker.ask(feed.dataset, question, lease, course)

@@ -21,6 +21,7 @@ from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
 from draftmill_jobs.generate.guard import Guard
 from draftmill_jobs.generate.limiter import Lease, Limiter, Size
+from draftmill_jobs.generate.outlook import Course
 from draftmill_jobs.generate.quota import Quota
 from draftmill_jobs.generate.records import (
     Circumstances,
@@ -91,8 +92,8 @@ class Asker:
             return Size.LONG  # what is wrong with it is said when it is asked
         return Size.SHORT if len(ids) <= most else Size.LONG
 
-    async def ask(self, dataset: OpenDataset, question: Question, lease: Lease) -> None:
-        """Brings a row to its record or dead letter.
+    async def ask(self, dataset: OpenDataset, question: Question, lease: Lease, course: Course) -> None:
+        """Brings a row to its record or dead letter, and says on its course what becomes of it.
 
         Raises:
             JobRefusedError: The server refuses us, whatever the row.
@@ -102,23 +103,24 @@ class Asker:
         while True:
             endpoint, size = lease.server, lease.size
             with lease:
-                started = self.pool.clock()
+                course.sent = started = self.pool.clock()
                 failure = None
                 try:
                     answer = await self._try(endpoint, dataset, question)
                 except RequestFailedError as error:
-                    failure = error
+                    failure, course.sent = error, None
                     self.board.request_failures[error.kind.value] += 1
                 self.pool.ended(endpoint, lease.generation, failure)
             if failure is None:
                 tokens = len(answer.prompt_ids) + len(answer.output_ids)
                 self.quota.settle(lease.charged, tokens, self.pool.clock())
                 latency = self.pool.clock() - started
-                await self._keep(dataset, question, endpoint, answer, latency)
+                course.answer(len(answer.output_ids), latency)
+                await self._keep(dataset, question, endpoint, answer, latency=latency, course=course)
                 return
             match await self._judge(endpoint, failure, tries):
                 case Next.GIVE_UP:
-                    await self._bury(dataset, question, failure, tries.spent)
+                    await self._bury(dataset, question, failure, tries=tries.spent, course=course)
                     return
                 case Next.LATER:
                     await self._wait(asyncio.sleep(tries.pause(failure, self.rng)))
@@ -163,7 +165,14 @@ class Asker:
         return await self.tokenizer.prompt_ids(prompt.messages, prompt.tools, arguments)
 
     async def _keep(
-        self, dataset: OpenDataset, question: Question, endpoint: Endpoint, answer: Answer, latency: float
+        self,
+        dataset: OpenDataset,
+        question: Question,
+        endpoint: Endpoint,
+        answer: Answer,
+        *,
+        latency: float,
+        course: Course,
     ) -> None:
         self.guard.answered()
         given = Circumstances(
@@ -183,24 +192,33 @@ class Asker:
 
         def written() -> None:
             dataset.tally.add_record(*counted)
+            course.settled(self.pool.clock())
             self.settled()
 
         await self.writer.put(dataset.records, line.data, written)
 
     async def _bury(
-        self, dataset: OpenDataset, question: Question, failure: RequestFailedError, tries: int
+        self,
+        dataset: OpenDataset,
+        question: Question,
+        failure: RequestFailedError,
+        *,
+        tries: int,
+        course: Course,
     ) -> None:
         letter = failed_row(dataset.settings.name, question, failure, tries, now_text())
         self.guard.failed(letter.reason, letter.id, letter.message)
         log.warning("row %s of %s: %s", letter.id, letter.dataset, letter.message)
-        await self.bury(dataset, letter)
+        await self.bury(dataset, letter, course)
 
-    async def bury(self, dataset: OpenDataset, letter: DeadLetter) -> None:
-        """Writes a dead letter."""
+    async def bury(self, dataset: OpenDataset, letter: DeadLetter, course: Course | None = None) -> None:
+        """Writes a dead letter; a row that was asked has a course, too."""
 
         def written() -> None:
             dataset.tally.errors += 1
             self.board.failures.add(letter.__dict__)
+            if course is not None:
+                course.settled(self.pool.clock())
             self.settled()
 
         await self.writer.put(dataset.dead_letters, encode(letter), written)

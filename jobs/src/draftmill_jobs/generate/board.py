@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from draftmill_api.progress import Progress, WorkerState
 from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_jobs.generate.eta import Eta
+from draftmill_jobs.generate.outlook import Outlook
+from draftmill_jobs.generate.pace import Pace
 from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
 from draftmill_jobs.shared.rates import Rates
 from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
@@ -35,6 +38,7 @@ class Board:
     tallies: list[Tally] = field(default_factory=list)
     failures: FailureTally = field(default_factory=FailureTally)
     request_failures: Counter[str] = field(default_factory=Counter)
+    outlook: Outlook = field(default_factory=lambda: Outlook(Pace()))
     _rates: Rates = field(default_factory=Rates)
 
     @property
@@ -56,26 +60,27 @@ class Board:
         """Takes a sample for the rates, about once a second while running."""
         if self.state is not WorkerState.RUNNING:
             self._rates.clear()
+            self.outlook.clear()
             return
         self._rates.sample(now, self.done, self.tokens)
+        self.outlook.sample(now)
 
     def rates(self, now: float) -> tuple[float, float]:
         """Records and completion tokens per second over the last minutes of running."""
         records, tokens = self._rates.of(now, self.done, self.tokens)
         return records, tokens
 
-    def eta(self, now: float) -> float | None:
-        """Seconds to the end at the present rate; None when there is no rate."""
-        rate, _ = self.rates(now)
-        left = sum(tally.total - tally.accounted for tally in self.tallies)
-        return left / rate if rate > 0 else None
+    @property
+    def eta(self) -> Eta | None:
+        """Time to the end; None while it cannot be told, or nothing is sent."""
+        return self.outlook.eta if self.state is WorkerState.RUNNING else None
 
     def run_progress(self, now: float) -> RunProgress:
         """Counts and rates of all datasets together."""
         counts = sum_counts(tally.progress() for tally in self.tallies)
         running = self.state is WorkerState.RUNNING
         requests, tokens = self.rates(now)
-        eta = self.eta(now)
+        eta = self.eta
         return RunProgress(
             **counts,
             retried=self.retried,
@@ -85,7 +90,9 @@ class Board:
             average_completion_tokens=counts["completion_tokens"] // counts["done"]
             if counts["done"]
             else None,
-            eta=clock_time(eta) if running and eta is not None else "",
+            eta=clock_time(eta.seconds) if eta is not None else "",
+            eta_low=clock_time(eta.low) if eta is not None else "",
+            eta_high=clock_time(eta.high) if eta is not None else "",
         )
 
     def progress(self, now: float) -> Progress:
@@ -110,17 +117,22 @@ class Board:
         run = self.run_progress(now)
         errors = f", {run.errors} errors" if run.errors else ""
         rates = f"{run.requests_per_second or 0} req/s, {run.tokens_per_second or 0} tok/s"
-        return f"{run.done}/{run.total}{errors}, {rates}, ETA {run.eta or 'unknown'}"
+        eta = f"{run.eta} ({run.eta_low} to {run.eta_high})" if run.eta else "unknown"
+        return f"{run.done}/{run.total}{errors}, {rates}, ETA {eta}"
 
     def line(self, now: float) -> str:
         """The progress line of the log."""
         requests, tokens = self.rates(now)
-        done, eta = self.done, self.eta(now)
+        done, eta = self.done, self.eta
         total = sum(tally.total for tally in self.tallies)
         errors = sum(tally.errors for tally in self.tallies)
         average = f"{self.tokens / done:.0f} tokens" if done else "none yet"
         return (
             f"Progress: {done}/{total} ({errors} errors), {requests:.1f} req/s, {tokens:.0f} tok/s, "
             f"avg completion: {average}, elapsed: {short_time(now - self.started)}, "
-            f"ETA: {'unknown' if eta is None else short_time(eta)}"
+            f"ETA: {'unknown' if eta is None else _in_words(eta)}"
         )
+
+
+def _in_words(eta: Eta) -> str:
+    return f"{short_time(eta.seconds)} ({short_time(eta.low)} to {short_time(eta.high)})"

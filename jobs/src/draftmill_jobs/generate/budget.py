@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-_PRIOR = 8  # answers of the greatest length, as if seen, before real ones tell better
-
 
 class Admission(Enum):
     """Whether another row may be asked."""
@@ -20,23 +18,21 @@ class Admission(Enum):
 class TokenBudget:
     """Keeps a dataset near its cap: admits a row only when finished and expected tokens leave room."""
 
-    def __init__(self, cap: int | None, longest_answer: int) -> None:
+    def __init__(self, cap: int | None) -> None:
         self._cap = cap
-        self._longest_answer = longest_answer
 
-    def admits(self, *, tokens: int, records: int, in_flight: int) -> Admission:
+    def admits(self, *, tokens: int, promised: float, in_flight: int) -> Admission:
         """Decides on one more row.
 
         Args:
             tokens: Completion tokens of the records so far.
-            records: Number of those records.
-            in_flight: Rows asked but not recorded.
+            promised: Expected tokens of the rows that are asked but not recorded.
+            in_flight: How many these are.
         """
         if self._cap is None:
             return Admission.YES
         if tokens >= self._cap:
             return Admission.NO
-        expected = (tokens + _PRIOR * self._longest_answer) / (records + _PRIOR)
-        if in_flight == 0 or tokens + in_flight * expected < self._cap:
+        if in_flight == 0 or tokens + promised < self._cap:
             return Admission.YES
         return Admission.WAIT

@@ -13,6 +13,7 @@ from draftmill_api.record import DeadLetter
 from draftmill_jobs.generate.asking import now_text
 from draftmill_jobs.generate.budget import Admission, TokenBudget
 from draftmill_jobs.generate.order import LookAhead, Standing
+from draftmill_jobs.generate.outlook import Course, Outlook
 from draftmill_jobs.generate.records import unusable_row
 from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.prompts.rows import Question, SourceRow
@@ -29,24 +30,24 @@ class Feed:
     """Reads a dataset's rows, and holds those that are to be asked until their turn comes.
 
     Attributes:
-        admitted: Rows asked or buried in this attempt.
-        set_aside: Of those asked, the ones that still wait for a place.
+        set_aside: Rows that were taken and still wait for a place.
     """
 
-    def __init__(self, dataset: OpenDataset, share: Share, news: asyncio.Event, datasets: int) -> None:
+    def __init__(
+        self, dataset: OpenDataset, share: Share, outlook: Outlook, *, news: asyncio.Event, datasets: int
+    ) -> None:
         settings = dataset.settings
+        cap = None if settings.max_tokens is None else share.of_tokens(settings.max_tokens)
         self.dataset = dataset
-        self.admitted = 0
         self.set_aside = 0
+        self._outlook = outlook.add(dataset.tally, settings.sampling.max_completion_tokens, cap)
+        self._budget = TokenBudget(cap)
         self._news = news
         self._largest_ahead = _LARGEST_AHEAD // datasets
         self._rows = LookAhead[Question]()
         self._room, self._emptied = asyncio.Event(), asyncio.Event()
         self._is_read_through = False
         self._is_closed = False
-        self._settled_before = dataset.tally.done + dataset.tally.errors
-        cap = None if settings.max_tokens is None else share.of_tokens(settings.max_tokens)
-        self._budget = TokenBudget(cap, settings.sampling.max_completion_tokens)
 
     async def read(self, bury: Callable[[OpenDataset, DeadLetter], Awaitable[None]]) -> None:
         """Reads the dataset through, and returns when none of its rows waits for its turn any longer.
@@ -60,7 +61,6 @@ class Feed:
         async for row in _in_batches(self.dataset.rows_to_ask()):
             for sample in self.dataset.samples_to_ask(row):
                 if row.prompt is None:
-                    self.admitted += 1
                     name = self.dataset.settings.name
                     await bury(self.dataset, unusable_row(name, row, sample, now_text()))
                 else:
@@ -84,39 +84,32 @@ class Feed:
     @property
     def standing(self) -> Standing:
         """What is known of the dataset's answers."""
-        tally = self.dataset.tally
-        longest = self.dataset.settings.sampling.max_completion_tokens
-        expected = tally.completion_tokens / tally.done if tally.done else float(longest)
-        return Standing(tally.done + self._in_flight, expected)
+        return Standing(self.dataset.tally.done + self._outlook.admitted, self._outlook.expected)
 
     def admission(self) -> Admission:
         """What the token budget says about one more row."""
-        tally = self.dataset.tally
+        outlook = self._outlook
         return self._budget.admits(
-            tokens=tally.completion_tokens, records=tally.done, in_flight=self._in_flight
+            tokens=self.dataset.tally.completion_tokens,
+            promised=outlook.promised,
+            in_flight=outlook.admitted,
         )
 
-    def take(self, *, longest: bool) -> Question:
-        """The row whose turn it is.
+    def take(self, *, longest: bool) -> tuple[Question, Course]:
+        """The row whose turn it is, and where to say what becomes of it.
 
         With a token budget rows go in their source's order, for those that it leaves out shall not be the
         short ones.
         """
         question = self._rows.take(longest=longest and self.dataset.settings.max_tokens is None)
         self._note()
-        return question
+        return question, self._outlook.admit()
 
     def close(self) -> None:
         """The token budget is spent: what has not been asked is left out."""
         self._is_closed = True
         self.dataset.tally.not_admitted += self._rows.clear()
         self._note()
-
-    @property
-    def _in_flight(self) -> int:
-        """Rows asked but not settled."""
-        tally = self.dataset.tally
-        return self.admitted - (tally.done + tally.errors - self._settled_before)
 
     async def _put(self, question: Question) -> None:
         while not self._is_closed and self._is_full:

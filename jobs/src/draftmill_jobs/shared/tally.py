@@ -9,6 +9,7 @@ from typing import Any
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.status import Counts, DatasetProgress, Failure
 from draftmill_jobs.engines.remedies import remedy_for
+from draftmill_jobs.shared.lengths import Lengths
 
 _MESSAGE_LIMIT = 300  # characters of what was said about a row
 
@@ -30,6 +31,7 @@ class Tally:
         self.skipped = 0
         self.not_admitted = 0
         self.completion_tokens = 0
+        self.lengths = Lengths()
 
     def add_record(self, status: RecordStatus, finish_reason: str, completion_tokens: int) -> None:
         """Counts a row that has a record."""
@@ -37,13 +39,7 @@ class Tally:
         self.statuses[status] += 1
         self.finish_reasons[finish_reason] += 1
         self.completion_tokens += completion_tokens
-
-    def remove_record(self, status: RecordStatus, finish_reason: str, completion_tokens: int) -> None:
-        """Takes a row out again."""
-        self.done -= 1
-        self.statuses[status] -= 1
-        self.finish_reasons[finish_reason] -= 1
-        self.completion_tokens -= completion_tokens
+        self.lengths.add(completion_tokens)
 
     @property
     def accounted(self) -> int:

@@ -43,9 +43,8 @@ class SynthTally(Tally[RunProgress]):
 
     def at_rest(self, progress: RunProgress) -> RunProgress:
         """Counts without rates."""
-        return progress.model_copy(
-            update={"in_flight": 0, "requests_per_second": "", "tokens_per_second": None, "eta": ""}
-        )
+        still = {"in_flight": 0, "requests_per_second": "", "tokens_per_second": None}
+        return progress.model_copy(update=still | {"eta": "", "eta_low": "", "eta_high": ""})
 
     def done(self, progress: RunProgress) -> int:
         """Rows with a record."""

@@ -16,6 +16,8 @@ _VOLATILE = {
     "tokens_per_second",
     "average_completion_tokens",
     "eta",
+    "eta_low",
+    "eta_high",
 }
 
 

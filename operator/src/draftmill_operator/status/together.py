@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from draftmill_api.base import seconds
 from draftmill_api.names import TERMINATION_MESSAGE_CUT
@@ -26,7 +26,9 @@ def progress_together(parts: Sequence[RunProgress]) -> RunProgress:
         requests_per_second=two_digits(requests) if requests else "",
         tokens_per_second=sum(tokens) if tokens else None,
         average_completion_tokens=counts["completion_tokens"] // counts["done"] if counts["done"] else None,
-        eta=max((part.eta for part in parts if part.eta), key=seconds, default=""),
+        eta=_latest(part.eta for part in parts),
+        eta_low=_latest(part.eta_low for part in parts),
+        eta_high=_latest(part.eta_high for part in parts),
     )
 
 
@@ -67,6 +69,11 @@ def _filled_in(failure: Failure, known: Failure) -> Failure:
             "remedy": failure.remedy or known.remedy,
         }
     )
+
+
+def _latest(times: Iterable[str]) -> str:
+    """The longest of several times to the end, for all is over with the last; empty when none is known."""
+    return max((time for time in times if time), key=seconds, default="")
 
 
 def two_digits(value: float) -> str:

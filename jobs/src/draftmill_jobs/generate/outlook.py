@@ -1,0 +1,150 @@
+"""What is still to come: the rows under way, how long their answers will be, and when all will be over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from draftmill_jobs.generate.eta import Eta, Work, remaining
+from draftmill_jobs.generate.lengths import LengthModel
+from draftmill_jobs.generate.order import SCOUTS
+from draftmill_jobs.generate.pace import Pace, Speed
+from draftmill_jobs.shared.tally import Tally
+
+_MODELS_AT_ONCE = 8  # models made in a second, so that many datasets cost no more than a few
+
+
+class Course:
+    """One row from its admission until it is settled.
+
+    Attributes:
+        sent: When the try was sent that is under way, in monotonic seconds; None while none is.
+        answered: Its answer has come, and is on its way to the disk.
+        tokens: Expected tokens of its answer, or those that it has.
+    """
+
+    __slots__ = ("_outlook", "answered", "sent", "tokens")
+
+    def __init__(self, outlook: DatasetOutlook, tokens: float) -> None:
+        self._outlook = outlook
+        self.sent: float | None = None
+        self.answered = False
+        self.tokens = tokens
+
+    def answer(self, tokens: int, seconds: float) -> None:
+        """The answer came, so many seconds after it was sent."""
+        self.sent, self.answered = None, True
+        self._outlook.promise(self, tokens)
+        self._outlook.pace.answered(tokens, seconds)
+
+    def settled(self, now: float) -> None:
+        """The row has its record or dead letter, and stands in the account."""
+        self._outlook.settled(self, now)
+
+
+class DatasetOutlook:
+    """What is still to come of one dataset.
+
+    Attributes:
+        pace: Told how fast answers come; of all datasets together.
+        expected: Tokens of an answer, as far as can be told.
+        promised: Tokens of the rows that are admitted and not settled, as far as can be told.
+
+    Args:
+        tally: Its account, with the lengths of the answers that have come.
+        limit: Tokens at which an answer is cut off.
+        cap: Its token budget; None without.
+        pace: See above.
+    """
+
+    def __init__(self, tally: Tally, limit: int, cap: int | None, pace: Pace) -> None:
+        self.pace = pace
+        self.promised = 0.0
+        self._tally, self._limit, self._cap = tally, limit, cap
+        self._courses: set[Course] = set()
+        self._modelled_done = tally.done
+        self._model = LengthModel(tally.lengths, limit, np.empty(0))
+        self.expected = self._model.mean
+
+    @property
+    def admitted(self) -> int:
+        """Rows that are admitted and not settled."""
+        return len(self._courses)
+
+    @property
+    def under_way(self) -> int:
+        """Requests under way."""
+        return sum(course.sent is not None for course in self._courses)
+
+    def admit(self) -> Course:
+        """A row will be asked. Until some answers have come, its own may be as long as the limit allows."""
+        course = Course(self, self.expected if self._tally.done >= SCOUTS else float(self._limit))
+        self._courses.add(course)
+        self.promised += course.tokens
+        return course
+
+    def promise(self, course: Course, tokens: float) -> None:
+        """It is known better how long a row's answer is."""
+        self.promised += tokens - course.tokens
+        course.tokens = tokens
+
+    def settled(self, course: Course, now: float) -> None:
+        """A row has its record or dead letter, and stands in the account; twice as many make a new model."""
+        self._courses.discard(course)
+        self.promised = self.promised - course.tokens if self._courses else 0.0
+        if self._tally.done >= 2 * max(1, self._modelled_done):
+            self.learn(now, self.pace.speed())
+
+    def learn(self, now: float, speed: Speed | None) -> None:
+        """Makes the model anew from the answers that have come and those under way."""
+        self._modelled_done = self._tally.done
+        sent = {course: course.sent for course in self._courses if course.sent is not None}
+        each = 0.0 if speed is None else speed.each
+        so_far = np.minimum(each * (now - np.fromiter(sent.values(), dtype=np.float64)), self._limit)
+        self._model = LengthModel(self._tally.lengths, self._limit, so_far)
+        self.expected = self._model.mean
+        if self._tally.done >= SCOUTS:
+            for course, tokens in zip(sent, self._model.expected_length(so_far), strict=True):
+                self.promise(course, float(tokens))
+
+    def work(self) -> Work:
+        """What is left to do, as of the last model."""
+        answered = [course.tokens for course in self._courses if course.answered]
+        waiting = self._tally.total - self._tally.accounted - self.under_way - len(answered)
+        left = None if self._cap is None else self._cap - self._tally.completion_tokens - sum(answered)
+        return Work(self._model, max(0, waiting), left)
+
+
+class Outlook:
+    """What is still to come of all datasets, and when it will be over; `pace` tells how fast answers come."""
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._datasets: list[DatasetOutlook] = []
+        self._next = 0
+        self._eta: Eta | None = None
+
+    def add(self, tally: Tally, limit: int, cap: int | None) -> DatasetOutlook:
+        """Takes in a dataset."""
+        self._datasets.append(DatasetOutlook(tally, limit, cap, self._pace))
+        return self._datasets[-1]
+
+    def sample(self, now: float) -> None:
+        """Looks anew; called about once a second while requests are sent."""
+        self._pace.sample(now, sum(dataset.under_way for dataset in self._datasets))
+        speed = self._pace.speed()
+        for _ in range(min(_MODELS_AT_ONCE, len(self._datasets))):
+            self._datasets[self._next % len(self._datasets)].learn(now, speed)
+            self._next += 1
+        self._eta = None
+        if speed is not None:
+            self._eta = remaining([dataset.work() for dataset in self._datasets], speed)
+
+    def clear(self) -> None:
+        """Nothing is sent for a while."""
+        self._pace.clear()
+        self._eta = None
+
+    @property
+    def eta(self) -> Eta | None:
+        """Time to the end at the last look; None while too few answers have come to tell."""
+        return self._eta
