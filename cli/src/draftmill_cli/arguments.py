@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 SPECFORGE, SPECULATORS = "specforge", "speculators"
 JOB_STEPS = ("plan", "generate", "extract", "train", "evaluate", "finish", "install-connector")
+CONVERSIONS = (SPECFORGE, "specforge-chat", SPECULATORS, "parquet", "dataset")
 POD_ROLES = ("plan", "server", "worker", "evaluate-plain", "evaluate-draft", "finish")
 
 _DESCRIPTION = """\
@@ -16,7 +17,8 @@ Draftmill turns prompts into a trained EAGLE-3 drafter on Kubernetes.
 
 On a cluster:             get, status, watch, logs, suspend, resume, restart, retry
                           (also as `kubectl draftmill ...`)
-On files:                 sample, check, store verify|stat|head|export, doctor, lineage, export
+On files:                 sample, check, convert, store verify|stat|head|export, doctor,
+                          lineage, export
 Without any Kubernetes:   plan, generate, extract, train, evaluate, finish --config job.yaml
 """
 
@@ -91,6 +93,19 @@ def _sample(parser: argparse.ArgumentParser) -> None:
 
 def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="the output folder of a run")
+
+
+def _convert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="FOLDER", type=Path, help="the output folder of a finished run")
+    parser.add_argument("--to", required=True, choices=CONVERSIONS, help="what is written")
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="PATH",
+        type=Path,
+        help="a new .jsonl or .parquet file; of a dataset, a new folder",
+    )
+    parser.add_argument("--dataset", metavar="NAME", help="records of this dataset only")
 
 
 def _store(parser: argparse.ArgumentParser) -> None:
@@ -200,6 +215,15 @@ COMMANDS = (
         "verify an output folder",
         _check,
         "Re-read an output folder as the finish step does. Exit code: 0 when all is well, 1 when not.",
+        extra="jobs",
+    ),
+    Command(
+        "convert",
+        "write the answers as other programs read them",
+        _convert,
+        "Write the records of a finished run for SpecForge (exact token ids, or with specforge-chat its "
+        "conversations), for speculators, as Parquet, or as a folder for datasets.load_from_disk. Nothing "
+        "is there until all is; nothing is overwritten.",
         extra="jobs",
     ),
     Command("store", "look at a store of hidden states, or export it", _store, extra="jobs"),

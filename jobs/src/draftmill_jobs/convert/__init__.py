@@ -1,0 +1,1 @@
+"""Answers as other programs read them."""
