@@ -104,6 +104,46 @@ class Manifest(ApiModel):
     strangers: int = Field(description="Further records in the files, of rows no longer asked for.")
 
 
+class LengthBin(ApiModel):
+    """How many answers have at most so many tokens, and more than the bin before."""
+
+    up_to: int
+    answers: int
+
+
+class MedianFall(ApiModel):
+    """Where the median length of the answers fell by half or more from one window of them to the next."""
+
+    after: int = Field(description="Records that stand before the window, in the order of the files.")
+    before: int = Field(description="Median tokens of the window before.")
+    then: int = Field(description="Median tokens of the window.")
+
+
+class AnswerQuality(ApiModel):
+    """What the answers of one dataset look like: of its records that the run asks for, how many are so."""
+
+    name: str
+    records: int
+    mean: float = Field(description="Tokens of an answer, as all lengths here.")
+    percentiles: dict[str, int] = Field(
+        description="Lengths that 10, 50, 90 and 99 % of answers do not exceed."
+    )
+    longest: int
+    histogram: list[LengthBin]
+    truncated: int = Field(description="Cut off by the limit, in or after the reasoning, or for repetition.")
+    repeated_tails: int = Field(description="The end is one stretch of tokens again and again.")
+    empty: int = Field(description="Neither reasoning nor content but blanks.")
+    replacement_characters: int = Field(
+        description="With U+FFFD in the text: bytes that are no UTF-8, or a character that was cut."
+    )
+    think: dict[str, int] = Field(description="By where the reasoning opens.")
+    malformed: int = Field(description="Think tokens do not add up.")
+    duplicates: int = Field(description="Answers with the same tokens as an earlier one.")
+    median_falls: list[MedianFall] = Field(
+        max_length=16, description="The first of them; none is what one wants to see."
+    )
+
+
 class Summary(ApiModel):
     """`summary.json`: the accounting, for people and programs."""
 
@@ -117,3 +157,4 @@ class Summary(ApiModel):
         description="Rows of each dataset's source that its filters left out; they are no rows of the run."
     )
     accounted: bool = Field(description="The kinds of rows add up to the total.")
+    quality: list[AnswerQuality] = Field(description="What the answers of each dataset look like.")

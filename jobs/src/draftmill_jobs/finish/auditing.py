@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from draftmill_api.manifest import PartFile
 from draftmill_api.record import DeadLetter, Record, RecordStatus
+from draftmill_jobs.finish.quality import QualityCount
 from draftmill_jobs.prompts.table import RowTable, Settling
 from draftmill_jobs.shared.lines import raw_lines
 from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, is_row_id, part_paths
@@ -35,6 +36,7 @@ class Audit:
 
     tally: Tally
     failures: FailureTally
+    quality: QualityCount
     files: list[PartFile] = field(default_factory=list)
     dead_letters: list[PartFile] = field(default_factory=list)
     strangers: int = 0
@@ -77,7 +79,7 @@ def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
     tally, rows = Tally(folder.name, 0), _Rows(table)
     if table is not None:
         tally.total, tally.skipped = table.total(_EVERYTHING), table.repeated(_EVERYTHING)
-    audit = Audit(tally, FailureTally())
+    audit = Audit(tally, FailureTally(), QualityCount())
 
     def check_record(value: Any) -> str:
         record = Record.model_validate(value)
@@ -97,6 +99,7 @@ def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
 
     def count_record(value: Any) -> None:
         tally.add_record(RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"])
+        audit.quality.add(value)
 
     def count_dead_letter(value: Any) -> None:
         tally.errors += 1

@@ -118,6 +118,7 @@ def _summary(config: SynthJobConfig, audits: list[Audit], prompts: list[PromptIn
         accounted=all(
             not audit.fault_count and audit.tally.accounted == audit.tally.total for audit in audits
         ),
+        quality=[audit.quality.result(audit.tally.name) for audit in audits],
     )
 
 
