@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.support.engine_server import answer_ids
 from tests.support.job import Job, prompts, unique
 from tests.support.killing_worker import Starter, kill_until_done
+from tests.support.talks import check_histories, talks
 from tests.support.tiny_model import TinyModel, make_tiny_model
 
 _DATASETS = {"A": 2400, "B": 600}
@@ -48,3 +49,15 @@ def generate_through_kills(folder: Path, starter: Starter, *, kills: int, seed: 
         assert len(unique(lines)) == count
         assert all(line["output_ids"] == answer_ids(job.model, line["prompt_ids"]) for line in lines)
     assert job.finish().progress.ok == sum(_DATASETS.values())
+
+
+def talk_through_kills(folder: Path, starter: Starter, *, kills: int, seed: int, conversations: int) -> None:
+    """Every turn has its own answer exactly once, with its sample's own answers before it."""
+    job = Job(folder / "job", make_tiny_model(folder / "model"))
+    job.datasets, job.dataset_fields = {"A": talks(conversations)}, {"turns": "EveryTurn"}
+    with slow_tailed_server(job.model) as url:
+        job.endpoints = [{"name": "s0", "url": url, "engine": "VLLM"}]
+        assert kill_until_done(job, starter, kills=kills, rng=random.Random(seed)) == kills
+    check_histories(job)
+    finished = job.finish().progress
+    assert (finished.done + finished.skipped, finished.errors) == (finished.total, 0)

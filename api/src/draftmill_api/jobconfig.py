@@ -17,6 +17,7 @@ from draftmill_api.v1alpha1.synthrun import (
     SamplingOverrides,
     SynthEndpoint,
     TemplateArguments,
+    Turns,
 )
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/", max_length=2048)]
@@ -68,6 +69,7 @@ class JobDataset(ApiModel):
     fields: Fields = Field(default_factory=Fields)
     filters: Filters = Field(default_factory=Filters)
     shuffle_seed: int | None = Field(default=None, ge=0, le=2_147_483_647)
+    turns: Turns = Turns.LAST_TURN
     max_samples: int | None = Field(default=None, ge=1)
     max_tokens: int | None = Field(default=None, ge=1)
     sampling: SamplingOverrides = Field(default_factory=SamplingOverrides)

@@ -10,6 +10,7 @@ from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.v1alpha1.source import Fields, Filters, HuggingFaceDataset
 from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
+from draftmill_api.v1alpha1.synthrun import Turns
 
 
 class RunFingerprint(ApiModel):
@@ -18,6 +19,7 @@ class RunFingerprint(ApiModel):
     model: ModelFacts
     sampling: dict[str, Any]
     chat_template_kwargs: dict[str, Any]
+    turns: Turns = Turns.LAST_TURN
     run: JobRun = Field(description="The run that last wrote here; a new one asks passing failures again.")
 
 

@@ -111,12 +111,19 @@ def prompt_key(
     return hashlib.sha256(canonical_json([messages, tools, chat_template_kwargs])).hexdigest()[:32]
 
 
-def row_id(key: str, sample: int) -> str:
-    """The identity of a row; sample 0 is bare, so that asking for more samples keeps it."""
-    return key if sample == 0 else f"{key}-s{sample}"
+def row_id(key: str, sample: int, turn: int | None = None) -> str:
+    """The identity of a row; sample 0 is bare, so that asking for more samples keeps it.
+
+    Args:
+        key: The prompt's.
+        sample: Number of the answer to it.
+        turn: Number of the turn where every turn of a conversation is a row; None where the last one is.
+    """
+    name = key if turn is None else f"{key}-t{turn}"
+    return name if sample == 0 else f"{name}-s{sample}"
 
 
 def split_row_id(identity: str) -> tuple[str, int]:
     """The prompt's key and the number of the sample of a row's identity."""
-    key, _, sample = identity.partition("-s")
-    return key, int(sample or 0)
+    name, _, sample = identity.partition("-s")
+    return name.partition("-t")[0], int(sample or 0)

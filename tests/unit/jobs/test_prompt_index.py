@@ -13,7 +13,7 @@ import pytest
 
 from draftmill_api.jobconfig import JobSource
 from draftmill_api.v1alpha1.source import Fields, Filters
-from draftmill_api.v1alpha1.synthrun import Compression, Sampling
+from draftmill_api.v1alpha1.synthrun import Compression, Sampling, Turns
 from draftmill_jobs.prompts.index import INDEX_FILE, PromptIndex, load_index, read_prompts, write_index
 from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.shared.settings import DatasetSettings
@@ -38,6 +38,7 @@ def settings(tmp_path: Path) -> DatasetSettings:
         shuffle_seed=None,
         folder=tmp_path,
         compression=Compression.NONE,
+        turns=Turns.LAST_TURN,
         max_samples=None,
         max_tokens=None,
         sampling=Sampling(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from draftmill_jobs.prompts.shapes import UnusableRowError, read_prompt
+from draftmill_jobs.prompts.shapes import UnusableRowError, read_prompt, read_turns
 
 USER = {"role": "user", "content": "hello"}
 SHAPES = {
@@ -69,7 +69,7 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     "system only": ({"messages": [{"role": "system", "content": "a"}]}, "nothing to ask"),
     "assistant only": ({"messages": [{"role": "assistant", "content": "a"}]}, "nothing to ask"),
     "empty list": ({"messages": []}, "nothing to ask"),
-    "empty content": ({"messages": [{"role": "user", "content": " "}]}, "is empty"),
+    "empty content": ({"messages": [{"role": "user", "content": " "}]}, "the last turn of the user is empty"),
     "unknown role": ({"messages": [{"role": "narrator", "content": "a"}]}, "unknown role 'narrator'"),
     "content null": ({"messages": [{"role": "user", "content": None}]}, "content of a turn of user is null"),
     "turn is text": ({"messages": ["a"]}, "a turn must be an object"),
@@ -83,3 +83,42 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
 def test_a_row_that_cannot_be_asked_says_why(row: Any, reason: str) -> None:
     with pytest.raises(UnusableRowError, match=reason):
         read_prompt(row)
+
+
+ANSWER = {"role": "assistant", "content": "hi"}
+SYSTEM = {"role": "system", "content": "be brief"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
+RESULT = {"role": "tool", "content": "4"}
+CONVERSATIONS: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
+    "one question": ([USER], [1]),
+    "a question and its answer": ([USER, ANSWER], [1]),
+    "two turns": ([SYSTEM, USER, ANSWER, USER, ANSWER], [2, 4]),
+    "a question at the end": ([USER, ANSWER, USER], [1, 3]),
+    "an answer first": ([ANSWER, USER, ANSWER, USER], [2, 4]),
+    "two questions in a row": ([USER, USER, ANSWER, USER], [2, 4]),
+    "two answers in a row": ([USER, ANSWER, ANSWER, USER], [1, 4]),
+    "a tool": ([USER, CALL, RESULT, ANSWER, USER], [1, 3, 5]),
+    "two results of tools": ([USER, CALL, RESULT, RESULT, ANSWER], [1, 4]),
+    "a system's word between": ([USER, SYSTEM, ANSWER, USER], [4]),
+}
+
+
+@pytest.mark.parametrize(("messages", "ends"), CONVERSATIONS.values(), ids=CONVERSATIONS.keys())
+def test_every_turn_is_asked_with_all_that_stands_before_it(
+    messages: list[dict[str, Any]], ends: list[int]
+) -> None:
+    turns = read_turns({"messages": messages})
+    assert [turn.messages for turn in turns] == [messages[:end] for end in ends]
+    assert turns[-1] == read_prompt({"messages": messages})
+
+
+def test_a_conversation_with_an_empty_question_says_which() -> None:
+    empty = {"role": "user", "content": " "}
+    with pytest.raises(UnusableRowError, match="turn 2 of the user is empty"):
+        read_turns({"messages": [USER, ANSWER, empty, ANSWER, USER]})
+
+
+@pytest.mark.parametrize(("row", "reason"), UNUSABLE.values(), ids=UNUSABLE.keys())
+def test_a_row_without_a_prompt_has_no_turns(row: Any, reason: str) -> None:
+    with pytest.raises(UnusableRowError, match=reason.replace("the last turn", "turn 1")):
+        read_turns(row)

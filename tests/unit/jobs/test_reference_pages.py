@@ -13,6 +13,7 @@ from draftmill_api.record import DeadLetter, Record, RecordStatus
 from draftmill_api.trainjob import TrainJobConfig
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
 
+_PERMANENT = {Verdict.DEAD: "yes", Verdict.RETRY: "no", Verdict.STOP: "never written"}
 REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "reference"
 RECORDS = (REFERENCE / "records.md").read_text()
 
@@ -31,7 +32,8 @@ def test_every_key_and_reason_of_a_dead_letter_is_explained() -> None:
         verdict = RequestFailedError(kind, "").verdict
         named = [line for line in section.splitlines() if f"`{kind.value}`" in line]
         assert bool(named) is (verdict is not Verdict.STOP), kind
-        assert all(line.endswith("| yes |" if verdict is Verdict.DEAD else "| no |") for line in named)
+        permanent = "as that one" if kind is FailureKind.PREVIOUS_TURN else _PERMANENT[verdict]
+        assert all(line.endswith(f"| {permanent} |") for line in named)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ _WRITTEN = {kind for kind in FailureKind if RequestFailedError(kind, "").verdict
 _OF_PROMPTS_AND_ANSWERS = {
     FailureKind.ABORTED,
     FailureKind.COUNT_MISMATCH,
+    FailureKind.PREVIOUS_TURN,
     FailureKind.TEMPLATE_REFUSED,
     FailureKind.UNUSABLE_ROW,
 }

@@ -43,6 +43,13 @@ class Api(StrEnum):
     GENERATE = "Generate"
 
 
+class Turns(StrEnum):
+    """Which turns of a conversation are rows of the run."""
+
+    LAST_TURN = "LastTurn"
+    EVERY_TURN = "EveryTurn"
+
+
 class SamplingOverrides(ApiModel):
     """Sampling parameters of one dataset; what is left out comes from the run's sampling."""
 
@@ -111,6 +118,11 @@ class Dataset(ApiModel):
         le=2_147_483_647,
         description="Read the source in an order that this number alone decides; in its own order when left "
         "out.",
+    )
+    turns: Turns = Field(
+        default=Turns.LAST_TURN,
+        description="LastTurn asks a conversation's last question, with the answers of the source before it. "
+        "EveryTurn asks all its questions one after another, each with the model's own answers before it.",
     )
     max_samples: int | None = Field(
         default=None,
@@ -402,4 +414,5 @@ __all__ = [
     "SynthRunSpec",
     "SynthRunStatus",
     "SynthServer",
+    "Turns",
 ]

@@ -33,6 +33,7 @@ class FailureKind(StrEnum):
     CONTEXT_OVERFLOW = "context_overflow"
     TEMPLATE_REFUSED = "template_refused"
     UNUSABLE_ROW = "unusable_row"
+    PREVIOUS_TURN = "previous_turn"
     UNAUTHORIZED = "unauthorized"
     NOT_FOUND = "not_found"
     REFUSED = "refused"

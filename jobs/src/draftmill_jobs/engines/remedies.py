@@ -38,6 +38,7 @@ REMEDIES: Final[Mapping[str, str]] = {
         "raise server.contextLength, lower sampling.maxCompletionTokens, or leave the row out"
     ),
     FailureKind.TEMPLATE_REFUSED: "change the row's messages so that the model's chat template takes them",
+    FailureKind.PREVIOUS_TURN: "see what became of the earlier turn that the message names",
     FailureKind.UNUSABLE_ROW: "correct the row in its source: it must hold a prompt in a known shape",
 }
 """Of each reason that a dead letter can have, as a clause."""

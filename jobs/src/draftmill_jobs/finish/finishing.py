@@ -63,7 +63,7 @@ def _audit(
             "OutputMissing", f"{dataset.folder} has no run.json: nothing was generated there"
         )
     check_same(dataset.folder, before, fingerprint_of(dataset, model, config.run))
-    table = RowTable(prompts.keys, dataset.sampling.samples_per_prompt)
+    table = RowTable(prompts.keys, dataset.sampling.samples_per_prompt, prompts.roots)
     audit = audit_folder(dataset.folder, table)
     missing, example = table.unsettled()
     left_out = 0 if dataset.max_tokens is None else _left_out(audit, dataset.folder, dataset.max_tokens)

@@ -7,7 +7,7 @@ import asyncio
 from draftmill_jobs.generate.asking import Asker
 from draftmill_jobs.generate.budget import Admission
 from draftmill_jobs.generate.feeds import Feed
-from draftmill_jobs.generate.limiter import Size
+from draftmill_jobs.generate.limiter import Lease, Size
 from draftmill_jobs.generate.order import urgency
 from draftmill_jobs.generate.outlook import Course
 from draftmill_jobs.generate.resume import OpenDataset
@@ -28,7 +28,14 @@ class Admissions:
     def __init__(self, datasets: list[OpenDataset], asker: Asker, share: Share) -> None:
         self._news = asyncio.Event()
         self._feeds = [
-            Feed(dataset, share, asker.board.outlook, news=self._news, datasets=len(datasets))
+            Feed(
+                dataset,
+                share,
+                asker.board.outlook,
+                news=self._news,
+                datasets=len(datasets),
+                bury=asker.bury,
+            )
             for dataset in datasets
         ]
         self._asker = asker
@@ -44,7 +51,7 @@ class Admissions:
         """
         async with asyncio.TaskGroup() as group:
             for feed in self._feeds:
-                self._admitting.append(group.create_task(feed.read(self._asker.bury)))
+                self._admitting.append(group.create_task(feed.read()))
             self._admitting.append(group.create_task(self._admit_all(group)))
 
     def stop(self) -> None:
@@ -108,7 +115,7 @@ class Admissions:
             task.add_done_callback(self._set_aside.discard)
         else:
             lease = await self._asker.lease(size)
-            task = group.create_task(self._asker.ask(feed.dataset, question, lease, course))
+            task = group.create_task(self._ask(feed, question, lease, course))
         self._rows.add(task)
         task.add_done_callback(self._rows.discard)
 
@@ -120,4 +127,7 @@ class Admissions:
         self._set_aside.discard(task)
         feed.set_aside -= 1
         self._news.set()
-        await self._asker.ask(feed.dataset, question, lease, course)
+        await self._ask(feed, question, lease, course)
+
+    async def _ask(self, feed: Feed, question: Question, lease: Lease, course: Course) -> None:
+        await feed.go_on(question, await self._asker.ask(feed.dataset, question, lease, course))

@@ -18,6 +18,7 @@ from draftmill_jobs.engines.base import Answer, Ask
 from draftmill_jobs.engines.failures import RequestFailedError, Verdict
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.board import Board
+from draftmill_jobs.generate.conversations import Outcome, answered, outcome_of
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
 from draftmill_jobs.generate.guard import Guard
 from draftmill_jobs.generate.limiter import Lease, Limiter, Size
@@ -92,8 +93,11 @@ class Asker:
             return Size.LONG  # what is wrong with it is said when it is asked
         return Size.SHORT if len(ids) <= most else Size.LONG
 
-    async def ask(self, dataset: OpenDataset, question: Question, lease: Lease, course: Course) -> None:
+    async def ask(self, dataset: OpenDataset, question: Question, lease: Lease, course: Course) -> Outcome:
         """Brings a row to its record or dead letter, and says on its course what becomes of it.
+
+        Returns:
+            What those who go on from it need of that.
 
         Raises:
             JobRefusedError: The server refuses us, whatever the row.
@@ -116,12 +120,10 @@ class Asker:
                 self.quota.settle(lease.charged, tokens, self.pool.clock())
                 latency = self.pool.clock() - started
                 course.answer(len(answer.output_ids), latency)
-                await self._keep(dataset, question, endpoint, answer, latency=latency, course=course)
-                return
+                return await self._keep(dataset, question, endpoint, answer, latency=latency, course=course)
             match await self._judge(endpoint, failure, tries):
                 case Next.GIVE_UP:
-                    await self._bury(dataset, question, failure, tries=tries.spent, course=course)
-                    return
+                    return await self._bury(dataset, question, failure, tries=tries.spent, course=course)
                 case Next.LATER:
                     await self._wait(asyncio.sleep(tries.pause(failure, self.rng)))
                 case Next.NOW:
@@ -173,7 +175,7 @@ class Asker:
         *,
         latency: float,
         course: Course,
-    ) -> None:
+    ) -> Outcome:
         self.guard.answered()
         given = Circumstances(
             dataset=dataset.settings.name,
@@ -196,6 +198,7 @@ class Asker:
             self.settled()
 
         await self.writer.put(dataset.records, line.data, written)
+        return answered(question.id, question.prompt.messages, line.status, line.reasoning, line.content)
 
     async def _bury(
         self,
@@ -205,11 +208,12 @@ class Asker:
         *,
         tries: int,
         course: Course,
-    ) -> None:
+    ) -> Outcome:
         letter = failed_row(dataset.settings.name, question, failure, tries, now_text())
         self.guard.failed(letter.reason, letter.id, letter.message)
         log.warning("row %s of %s: %s", letter.id, letter.dataset, letter.message)
         await self.bury(dataset, letter, course)
+        return outcome_of(letter)
 
     async def bury(self, dataset: OpenDataset, letter: DeadLetter, course: Course | None = None) -> None:
         """Writes a dead letter; a row that was asked has a course, too."""

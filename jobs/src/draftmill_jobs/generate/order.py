@@ -73,9 +73,9 @@ class LookAhead(Generic[Row]):
             heapq.heapify(self._by_size)
         return row
 
-    def clear(self) -> int:
-        """Drops all rows; says how many there were."""
-        dropped = len(self._rows)
+    def clear(self) -> list[Row]:
+        """Drops all rows, and gives them in the order in which they came."""
+        dropped = [row for row, _ in self._rows.values()]
         self._rows.clear()
         self._by_size.clear()
         self.size = 0

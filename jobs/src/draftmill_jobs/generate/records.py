@@ -9,7 +9,8 @@ import orjson
 
 from draftmill_api.record import DeadLetter, FinishReason, RecordStatus, row_id
 from draftmill_jobs.engines.base import Answer
-from draftmill_jobs.engines.failures import RequestFailedError, Verdict
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
+from draftmill_jobs.generate.conversations import DeadTurn
 from draftmill_jobs.model.answer_text import AnswerReader
 from draftmill_jobs.prompts.rows import Question, SourceRow
 
@@ -42,12 +43,14 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class RecordLine:
-    """A record as it is written, and what is counted of it."""
+    """A record as it is written, what is counted of it, and what its conversation goes on from."""
 
     data: bytes
     status: RecordStatus
     finish_reason: FinishReason
     completion_tokens: int
+    reasoning: str | None
+    content: str | None
 
 
 def record_line(question: Question, answer: Answer, reader: AnswerReader, given: Circumstances) -> RecordLine:
@@ -58,7 +61,7 @@ def record_line(question: Question, answer: Answer, reader: AnswerReader, given:
         "prompt_key": question.key,
         "sample_id": question.position,
         "dataset": given.dataset,
-        "turn": question.prompt.turn,
+        "turn": question.prompt.turn if question.turn is None else question.turn,
         "sample": question.sample,
         "prompt_ids": answer.prompt_ids,
         "output_ids": answer.output_ids,
@@ -80,7 +83,9 @@ def record_line(question: Question, answer: Answer, reader: AnswerReader, given:
         "created": given.created,
         "latency_s": round(given.latency, 3),
     }
-    return RecordLine(_line(fields), read.status, answer.finish, len(answer.output_ids))
+    return RecordLine(
+        _line(fields), read.status, answer.finish, len(answer.output_ids), read.reasoning, read.content
+    )
 
 
 def failed_row(
@@ -104,7 +109,7 @@ def failed_row(
 def unusable_row(dataset: str, row: SourceRow, sample: int, created: str) -> DeadLetter:
     """The dead letter of a row that holds no prompt."""
     return DeadLetter(
-        id=row_id(row.key, sample),
+        id=row_id(row.key, sample, row.turn),
         prompt_key=None,
         sample_id=row.position,
         dataset=dataset,
@@ -112,6 +117,23 @@ def unusable_row(dataset: str, row: SourceRow, sample: int, created: str) -> Dea
         reason="unusable_row",
         message=row.problem[:500],
         permanent=True,
+        tries=0,
+        created=created,
+    )
+
+
+def dead_turn(dataset: str, turn: DeadTurn, created: str) -> DeadLetter:
+    """The dead letter of a turn that cannot be asked for the sake of an earlier one."""
+    row, cause = turn.row, turn.cause
+    return DeadLetter(
+        id=row_id(row.key, turn.sample, row.turn),
+        prompt_key=row.key,
+        sample_id=row.position,
+        dataset=dataset,
+        sample=turn.sample,
+        reason=FailureKind.PREVIOUS_TURN,
+        message=f"an earlier turn, {cause.id}, left no answer to go on from: {cause.reason}",
+        permanent=cause.permanent,
         tries=0,
         created=created,
     )

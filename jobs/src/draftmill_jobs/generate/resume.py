@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.generate.binding import take_over
+from draftmill_jobs.generate.earlier_turns import EarlierTurns, read_earlier_turns
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.prompts.index import PromptIndex
 from draftmill_jobs.prompts.reading import DatasetRows
-from draftmill_jobs.prompts.rows import SourceRow, owns
+from draftmill_jobs.prompts.rows import SourceRow
 from draftmill_jobs.prompts.table import RowTable, Settling
 from draftmill_jobs.shared.heads import read_heads
 from draftmill_jobs.shared.left_out import forget_left_out
@@ -30,6 +33,7 @@ class OpenDataset:
 
     Attributes:
         places: Where the rows stand in the source that have samples to ask; None when all have.
+        earlier: What its conversations go on from.
     """
 
     settings: DatasetSettings
@@ -40,34 +44,42 @@ class OpenDataset:
     dead_letters: Path
     lock: PartLock
     share: Share
+    earlier: EarlierTurns
 
     @cached_property
     def sampling(self) -> dict[str, Any]:
         """Sampling as it is sent and recorded, without a sample's own seed."""
         return sampling_facts(self.settings.sampling)
 
-    def rows_to_ask(self) -> Iterator[SourceRow]:
-        """The rows with samples to ask, in the dataset's order, each prompt once.
+    def conversations_to_ask(self) -> Iterator[list[SourceRow]]:
+        """The rows of the source that have turns to ask, in the dataset's order, each with all its turns.
 
         Raises:
             JobRefusedError: The source cannot be read.
         """
-        return DatasetRows(self.settings).read(self.places)
+        rows = DatasetRows(self.settings).read(self.places)
+        return (list(turns) for _, turns in groupby(rows, key=attrgetter("position")))
 
-    def samples_to_ask(self, row: SourceRow) -> list[int]:
-        """The samples of a row that are this worker's and not settled.
+    def samples_to_ask(self, row: SourceRow) -> list[int] | None:
+        """The samples of a row that are this worker's and not settled; None if its prompt came before.
 
         Raises:
             JobFailedError: The row was not there when the source was read before.
         """
         try:
-            return self.table.open_samples(row.key, self.share)
+            is_first = self.table.meet(row.key)
         except KeyError:
-            raise JobFailedError(
-                "SourceChanged",
-                f"dataset {self.settings.name}: row {row.position} of the source was changed while the run "
-                "was reading it; the next attempt takes the source as it is then",
-            ) from None
+            raise source_changed(self.settings.name, row.position) from None
+        return self.table.open_samples(row.key, self.share) if is_first else None
+
+
+def source_changed(dataset: str, position: int) -> JobFailedError:
+    """A row of the source is not the one that was there when the source was read before."""
+    return JobFailedError(
+        "SourceChanged",
+        f"dataset {dataset}: row {position} of the source was changed while the run was reading it; the next "
+        "attempt takes the source as it is then",
+    )
 
 
 def open_dataset(
@@ -106,7 +118,7 @@ def _read(
 ) -> OpenDataset:
     folder = settings.folder
     forget_left_out(folder, share)
-    table = RowTable(prompts.keys, settings.sampling.samples_per_prompt)
+    table = RowTable(prompts.keys, settings.sampling.samples_per_prompt, prompts.roots)
     tally = Tally(settings.name, table.total(share))
     tally.skipped = table.repeated(share)
     for path in part_paths(folder, RECORDS):
@@ -122,6 +134,7 @@ def _read(
         dead_letters=part_path(folder, DEAD_LETTERS, share),
         lock=lock,
         share=share,
+        earlier=read_earlier_turns(folder, prompts, table, share),
     )
 
 
@@ -132,7 +145,7 @@ def _read_records(path: Path, tally: Tally, table: RowTable, share: Share) -> No
             raise JobRefusedError(
                 "OutputCorrupt", f"{path}: the row {head.id} has two records in this folder"
             )
-        if settling is Settling.FIRST and owns(share, head.id):
+        if settling is Settling.FIRST and table.owns(head.id, share):
             tally.add_record(head.status, head.finish_reason, head.completion_tokens)
 
 
@@ -140,6 +153,7 @@ def _read_dead_letters(
     path: Path, tally: Tally, table: RowTable, failures: FailureTally, share: Share
 ) -> None:
     for line in read_lines(path):
-        if table.settle(line.value["id"]) is Settling.FIRST and owns(share, line.value["id"]):
+        identity = line.value["id"]
+        if table.settle(identity) is Settling.FIRST and table.owns(identity, share):
             tally.errors += 1
             failures.add(line.value)

@@ -63,6 +63,14 @@ class PromptIndex:
         return len(self.places)
 
     @cached_property
+    def roots(self) -> NDArray[np.intp]:
+        """Of each row the one that its conversation begins with: turns of a conversation stand together."""
+        places = np.frombuffer(self.places, dtype=np.uint64)
+        begins = np.ones(self.rows, dtype=bool)
+        begins[1:] = places[1:] != places[:-1]
+        return np.maximum.accumulate(np.where(begins, np.arange(self.rows), 0))
+
+    @cached_property
     def prompts(self) -> NDArray[np.bytes_]:
         """The keys, sorted, each once."""
         return np.unique(np.frombuffer(self.keys, dtype=f"S{KEY_BYTES}"))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from draftmill_api.record import prompt_key
+from draftmill_api.v1alpha1.synthrun import Turns
 from draftmill_jobs.prompts.fields import Renaming
 from draftmill_jobs.prompts.filters import passes
 from draftmill_jobs.prompts.rows import SourceRow
-from draftmill_jobs.prompts.shapes import UnusableRowError, read_prompt
+from draftmill_jobs.prompts.shapes import Prompt, UnusableRowError, read_prompt, read_turns
 from draftmill_jobs.prompts.sources.base import BrokenRow
 from draftmill_jobs.prompts.sources.opening import open_source
 from draftmill_jobs.prompts.sources.shuffling import shuffled
@@ -22,7 +23,9 @@ from draftmill_jobs.shared.settings import DatasetSettings
 
 
 class DatasetRows:
-    """The rows of a dataset that its filters leave, in its order, at most `max_samples`, duplicates included.
+    """The rows of a dataset that its filters leave, in its order, duplicates included, of `max_samples`.
+
+    Where every turn of a conversation is a row, one row of the source gives several, which stand together.
 
     Attributes:
         filtered: Rows that the filters have left out, as far as they were last read.
@@ -61,16 +64,18 @@ class DatasetRows:
         Raises:
             JobRefusedError: The source cannot be read to its end.
         """
-        return islice(self._taken(self._in_order(wanted)), self._dataset.max_samples)
+        conversations = self._taken(self._in_order(wanted))
+        return chain.from_iterable(islice(conversations, self._dataset.max_samples))
 
-    def _taken(self, rows: Iterable[tuple[int, Any]]) -> Iterator[SourceRow]:
+    def _taken(self, rows: Iterable[tuple[int, Any]]) -> Iterator[list[SourceRow]]:
         self.filtered = 0
         for position, row in rows:
-            read = self._identified(row, position)
-            if read.prompt is not None and not passes(read.prompt.messages, self._dataset.filters):
+            turns = self._identified(row, position)
+            prompt = turns[-1].prompt
+            if prompt is not None and not passes(prompt.messages, self._dataset.filters):
                 self.filtered += 1
             else:
-                yield read
+                yield turns
 
     def _in_order(self, wanted: Sequence[int] | None) -> Iterator[tuple[int, Any]]:
         seed = self._dataset.shuffle_seed
@@ -86,17 +91,28 @@ class DatasetRows:
             order = array("Q", shuffled(positions, seed).tobytes())
             yield from zip(order, index.rows_at(order), strict=True)
 
-    def _identified(self, row: Any, position: int) -> SourceRow:
+    def _identified(self, row: Any, position: int) -> list[SourceRow]:
+        """The rows that a row of the source gives: as many as it has turns, where each of them is a row."""
+        first_turn = 0 if self._dataset.turns is Turns.EVERY_TURN else None
         if isinstance(row, BrokenRow):
-            return SourceRow(_hash(row.line), position, None, row.problem)
+            return [SourceRow(_hash(row.line), position, None, row.problem, first_turn)]
         try:
-            prompt = read_prompt(self._renaming.renamed(row))
-            key = prompt_key(prompt.messages, prompt.tools, self._dataset.chat_template_kwargs)
+            renamed = self._renaming.renamed(row)
+            if first_turn is None:
+                prompt = read_prompt(renamed)
+                return [SourceRow(self._key(prompt), position, prompt)]
+            return [
+                SourceRow(self._key(prompt), position, prompt, turn=prompt.turn)
+                for prompt in read_turns(renamed)
+            ]
         except UnusableRowError as error:
-            return SourceRow(_hash(ascii(row).encode()), position, None, str(error))
+            problem = str(error)
         except (TypeError, UnicodeEncodeError) as error:  # a date of Arrow, half of a surrogate pair
-            return SourceRow(_hash(ascii(row).encode()), position, None, f"not JSON: {error}")
-        return SourceRow(key, position, prompt)
+            problem = f"not JSON: {error}"
+        return [SourceRow(_hash(ascii(row).encode()), position, None, problem, first_turn)]
+
+    def _key(self, prompt: Prompt) -> str:
+        return prompt_key(prompt.messages, prompt.tools, self._dataset.chat_template_kwargs)
 
 
 def _hash(content: bytes) -> str:

@@ -17,29 +17,37 @@ class SourceRow:
     Attributes:
         key: The prompt's key; of an unusable row, a hash of its content.
         position: Place in the source.
+        turn: Number of the turn where every turn of a conversation is a row; None where the last one is.
     """
 
     key: str
     position: int
     prompt: Prompt | None
     problem: str = ""
+    turn: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One row to ask: a prompt and the number of the sample."""
+    """One row to ask: a prompt, the number of the sample and, as of the source's row, that of the turn."""
 
     key: str
     position: int
     sample: int
     prompt: Prompt
+    turn: int | None = None
 
     @property
     def id(self) -> str:
         """The row's identity within its dataset."""
-        return row_id(self.key, self.sample)
+        return row_id(self.key, self.sample, self.turn)
 
 
 def owns(share: Share, identity: str) -> bool:
-    """Whether a row falls to this worker."""
-    return share.count == 1 or zlib.crc32(identity.encode()) % share.count == share.index
+    """Whether what has this identity falls to this worker."""
+    return share.count == 1 or owner_number(identity) % share.count == share.index
+
+
+def owner_number(identity: str) -> int:
+    """The number whose rest, divided by the number of workers, is the worker's index."""
+    return zlib.crc32(identity.encode())

@@ -48,6 +48,28 @@ def read_prompt(row: Any) -> Prompt:
     Raises:
         UnusableRowError: There is none.
     """
+    messages, tools = _conversation(row)
+    _check_question(messages, "the last turn of the user")
+    return Prompt(messages, tools)
+
+
+def read_turns(row: Any) -> list[Prompt]:
+    """Finds every prompt in a conversation: what stands before each of its answers, and the last question.
+
+    Each begins with the one before it.
+
+    Raises:
+        UnusableRowError: There is none, or one of them is empty.
+    """
+    messages, tools = _conversation(row)
+    prompts = [messages[:end] for end in range(1, len(messages) + 1) if _is_answered_next(messages, end)]
+    for number, prompt in enumerate(prompts, start=1):
+        _check_question(prompt, f"turn {number} of the user")
+    return [Prompt(prompt, tools) for prompt in prompts]
+
+
+def _conversation(row: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+    """The messages up to the last question, and the tools."""
     if not isinstance(row, dict):
         raise UnusableRowError(f"a row must be an object, this one is {_kind(row)}")
     messages = [_message(turn) for turn in _turns(row)]
@@ -55,9 +77,19 @@ def read_prompt(row: Any) -> Prompt:
         messages.pop()
     if not any(message["role"] == "user" for message in messages):
         raise UnusableRowError("no turn of the user: there is nothing to ask")
+    return messages, _tools(row.get("tools"))
+
+
+def _is_answered_next(messages: list[dict[str, Any]], end: int) -> bool:
+    """Whether the first `end` messages ask something that the next one answers, or nobody does."""
+    asks = messages[end - 1]["role"] in _ASKING
+    is_next = end == len(messages) or messages[end]["role"] == "assistant"
+    return asks and is_next and any(message["role"] == "user" for message in messages[:end])
+
+
+def _check_question(messages: list[dict[str, Any]], what: str) -> None:
     if messages[-1]["role"] == "user" and _is_empty(messages[-1].get("content")):
-        raise UnusableRowError("the last turn of the user is empty")
-    return Prompt(messages, _tools(row.get("tools")))
+        raise UnusableRowError(f"{what} is empty")
 
 
 def _turns(row: dict[str, Any]) -> list[Any]:

@@ -22,6 +22,7 @@ def fingerprint_of(dataset: DatasetSettings, model: TargetModel, run: JobRun) ->
         model=model.facts,
         sampling=sampling_facts(dataset.sampling),
         chat_template_kwargs=dataset.chat_template_kwargs,
+        turns=dataset.turns,
         run=run,
     )
 
@@ -57,6 +58,7 @@ def check_same(folder: Path, before: RunFingerprint, now: RunFingerprint) -> Non
         "model": (before.model.fingerprint, now.model.fingerprint),
         "sampling": (before.sampling, now.sampling),
         "chatTemplateKwargs": (before.chat_template_kwargs, now.chat_template_kwargs),
+        "turns": (before.turns, now.turns),
     }
     for what, (old, new) in pairs.items():
         if old != new:

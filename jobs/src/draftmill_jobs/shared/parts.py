@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 RECORDS = "raw_responses"
 DEAD_LETTERS = "dead_letter"
-ROW_ID: Final = "[0-9a-f]{32}(?:-s[1-9][0-9]*)?"
+ROW_ID: Final = "[0-9a-f]{32}(?:-t[0-9]+)?(?:-s[1-9][0-9]*)?"
 _IS_ROW_ID: Final = re.compile(ROW_ID)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from draftmill_api.jobconfig import JobSource, SynthJobConfig
 from draftmill_api.names import WORKER_VARIABLE
 from draftmill_api.v1alpha1.source import Fields, Filters
-from draftmill_api.v1alpha1.synthrun import Compression, Sampling
+from draftmill_api.v1alpha1.synthrun import Compression, Sampling, Turns
 from draftmill_jobs.errors import JobRefusedError
 
 
@@ -26,6 +26,7 @@ class DatasetSettings:
     shuffle_seed: int | None
     folder: Path
     compression: Compression
+    turns: Turns
     max_samples: int | None
     max_tokens: int | None
     sampling: Sampling
@@ -43,6 +44,7 @@ def datasets_of(config: SynthJobConfig) -> list[DatasetSettings]:
             shuffle_seed=dataset.shuffle_seed,
             folder=Path(config.output.path) / dataset.name,
             compression=config.output.compression,
+            turns=dataset.turns,
             max_samples=dataset.max_samples,
             max_tokens=dataset.max_tokens,
             sampling=config.sampling.over(dataset.sampling),

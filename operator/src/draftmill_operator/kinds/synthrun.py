@@ -117,6 +117,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
                     fields=dataset.fields,
                     filters=dataset.filters,
                     shuffle_seed=dataset.shuffle_seed,
+                    turns=dataset.turns,
                     max_samples=dataset.max_samples,
                     max_tokens=dataset.max_tokens,
                     sampling=dataset.sampling,
