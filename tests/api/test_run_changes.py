@@ -22,6 +22,7 @@ LIVE = {
     "retries": 9,
     "connectTimeout": "3s",
     "stallTimeout": "90s",
+    "outageTimeout": "2h",
     "errorPolicy": {"warnPercent": 1, "pausePercent": 3, "window": 50},
     "onPause": {"freeServersAfter": "1h"},
 }

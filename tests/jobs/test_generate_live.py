@@ -31,14 +31,35 @@ def identity(row: dict[str, Any]) -> str:
     return row_id(prompt_key(prompt.messages, prompt.tools, {}), 0)
 
 
-@pytest.mark.parametrize("concurrency", [200, 1100])
+@pytest.mark.parametrize("concurrency", [200, 1500])
 async def test_the_cap_is_reached_and_never_passed(job: Job, server: EngineServer, concurrency: int) -> None:
+    """Public failure 14 (BerriAI/litellm#6592): the client caps the number in flight in silence."""
     server.script = lambda request: Hold(concurrency) if request.number < concurrency else Reply(delay=0.01)
     job.datasets = {"A": prompts(concurrency), "B": prompts(100)}
     job.generation = {"concurrency": concurrency}
     _, progress = await job.use(server).generate()
     assert server.most_in_flight == concurrency
     assert progress.ok == concurrency + 100
+
+
+async def test_all_datasets_and_servers_share_one_cap(job: Job, server: EngineServer) -> None:
+    """Public failure 15 (NVIDIA-NeMo/Skills#899): together they pass it, and the server freezes."""
+    async with EngineServer(job.model) as other:
+        server.script = other.script = lambda _: Reply(delay=0.01 if server.in_flight % 3 else 0.03)
+        job.datasets = {name: prompts(100) for name in "ABC"}
+        job.generation = {"concurrency": 10}
+        most = 0
+
+        def seen() -> bool:
+            nonlocal most
+            most = max(most, server.in_flight + other.in_flight)
+            return False
+
+        async with job.use(server, other).generating() as task:
+            await until(lambda: seen() or task.done())
+            _, progress = await task
+    assert progress.ok == 300
+    assert most == 10
 
 
 async def test_concurrency_follows_the_config_within_seconds(job: Job, server: EngineServer) -> None:

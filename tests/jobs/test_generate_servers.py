@@ -116,4 +116,17 @@ async def test_no_more_requests_are_sent_in_a_minute_than_may_be_and_other_limit
         _, progress = await task
     assert progress.ok == 200
     assert asked[-1] - asked[0] < 10, "two hundred would take twenty seconds"
-    assert all(line["latency_s"] < 1 for line in job.lines()), "a row that waits is not being asked"
+
+
+async def test_the_wait_for_a_place_is_no_time_of_the_request_and_no_failure(
+    job: Job, server: EngineServer
+) -> None:
+    """Public failure 29 (NVIDIA-NeMo/DataDesigner#551): a limit on that wait fails healthy models."""
+    server.script = lambda _: Reply(delay=0.3)
+    job.datasets = {"A": prompts(8)}
+    job.generation = {"concurrency": 1, "retries": 0, "stallTimeout": "1s"}
+    _, progress = await job.use(server).generate()
+    assert (progress.ok, progress.retried, progress.errors) == (8, 0, 0)
+    assert all(line["latency_s"] < 0.9 for line in job.lines()), (
+        "the last one waited for more than two seconds"
+    )

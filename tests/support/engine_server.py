@@ -123,12 +123,14 @@ class EngineServer:
     """The server and what it has seen.
 
     Attributes:
+        preflight: The script of the preflight's requests.
         requests: Those for answers, the preflight's not included.
         heads: Request lines and headers of all requests.
     """
 
     model: TinyModel
     script: Script = field(default=lambda _: Reply())
+    preflight: Script = field(default=lambda _: Reply())
     metrics: bool = True
     health: int = 200
     context_length: int = 4096
@@ -302,7 +304,7 @@ class _Connection(asyncio.Protocol):
         self._busy = True
         server.in_flight += 1
         server.most_in_flight = max(server.most_in_flight, server.in_flight)
-        reaction = Reply() if request.is_preflight else server.script(request)
+        reaction = server.preflight(request) if request.is_preflight else server.script(request)
         if isinstance(reaction, Stall):
             return
         if isinstance(reaction, Hold):

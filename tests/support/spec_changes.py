@@ -46,6 +46,7 @@ _GENERATION: Final[Manifest] = {
     "tokensPerMinute": 60000,
     "connectTimeout": "1s",
     "stallTimeout": "1h",
+    "outageTimeout": "2h",
     "retries": 9,
     "errorPolicy": {"pausePercent": 50},
     "onPause": {"freeServersAfter": "1h"},

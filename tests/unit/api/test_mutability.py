@@ -63,6 +63,7 @@ def test_what_is_live_by_design_is_live() -> None:
         "generation.tokensPerMinute",
         "generation.connectTimeout",
         "generation.stallTimeout",
+        "generation.outageTimeout",
         "generation.retries",
         "generation.errorPolicy",
         "generation.onPause",

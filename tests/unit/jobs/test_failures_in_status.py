@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from draftmill_api.names import TERMINATION_MESSAGE_CUT
-from draftmill_api.progress import Progress, TerminationMessage
+from draftmill_api.progress import Progress, TerminationMessage, WorkerState
 from draftmill_api.v1alpha1.status import Failure
 from draftmill_jobs.engines.remedies import REMEDIES
 from draftmill_jobs.generate import tries
@@ -114,7 +114,9 @@ async def test_the_ten_most_frequent_of_eleven_reasons_in_two_datasets_are_in_th
     job.generation = {"retries": 0, "errorPolicy": {"pausePercent": 100}}
     port, failed = free_port(), sum(sum(reasons.values()) for reasons in ROWS.values())
     async with job.use(server).generating(port) as task:
-        seen = await progress_when(port, lambda seen: seen.progress.errors == failed)
+        seen = await progress_when(
+            port, lambda seen: seen.progress.errors == failed and seen.state is WorkerState.RUNNING
+        )
         server.let_go()
         await task
     last_words = TerminationMessage.model_validate_json(encode(TerminationMessage(finish=job.finish())))

@@ -120,6 +120,18 @@ async def test_a_failure_that_stays_costs_each_row_its_tries_and_no_more(
     }
 
 
+async def test_each_try_has_a_request_id_of_its_own_and_the_row_keeps_its_own(
+    job: Job, server: EngineServer
+) -> None:
+    """Public failure 30 (vllm-project/vllm#20520): a request that is sent again is taken for the first."""
+    server.script = lambda request: Fail(500) if request.tries < 2 else Reply()
+    job.datasets = {"A": prompts(3)}
+    await job.use(server).generate()
+    sent = [request.payload["request_id"] for request in server.requests]
+    assert len(set(sent)) == len(sent) == 9
+    assert {identity.partition("-")[0] for identity in sent} == unique(job.lines())
+
+
 ROW_FAULTS = {
     "bad field": (400, b'{"error":{"message":"top_p must be in (0, 1]","code":400}}', "bad_request"),
     "too long": (
@@ -184,7 +196,10 @@ async def test_a_refusal_of_the_server_stops_the_run_and_spends_no_row(
 async def test_a_quarter_of_failures_does_not_lower_the_number_in_flight(
     job: Job, server: EngineServer
 ) -> None:
-    """A lease that leaked with a failure would be missing when as many answers are held as there are."""
+    """Public failure 12 (bespokelabsai/curator#202): each failure costs a permit, and concurrency decays.
+
+    A lease that leaked with a failure would be missing when as many answers are held as there are.
+    """
 
     def script(request: Request) -> Reaction:
         if 300 <= request.number < 320:
@@ -237,6 +252,7 @@ async def test_a_server_that_answers_slowly_but_works_is_waited_for(job: Job, se
 async def test_a_server_without_a_sign_of_life_is_asked_again(
     job: Job, server: EngineServer, metrics: bool
 ) -> None:
+    """Public failure 20 (vllm-project/vllm#9428): requests that were given up go on running on the server."""
     server.metrics = metrics
     server.script = lambda request: Stall() if request.number < 4 else Reply()
     job.datasets, job.generation = {"A": prompts(4)}, {"stallTimeout": "500ms"}
@@ -247,6 +263,10 @@ async def test_a_server_without_a_sign_of_life_is_asked_again(
 
 
 async def test_a_stall_that_stays_ends_with_dead_letters(job: Job, server: EngineServer) -> None:
+    """Public failure 3 (UKGovernmentBEIS/inspect_ai#3558): timeouts and retries become a storm without end.
+
+    What is sent is at most rows x (1 + retries), and what failed is told.
+    """
     server.script = lambda _: Stall()
     job.datasets, job.generation = {"A": prompts(3)}, {"stallTimeout": "200ms", "retries": 1}
     _, progress = await job.use(server).generate()

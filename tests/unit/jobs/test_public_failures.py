@@ -4,14 +4,24 @@ The numbers are those of the project's list. Where each of them is proven, or wh
 
 | | failure elsewhere | proven in |
 |---|---|---|
+| 3 | timeouts and retries become a storm without end | tests/unit/jobs/test_generate_failures |
+| 4 | retries inside retries | tests/jobs/test_generate_breaker |
 | 5 | a proxy's read timeout ends long answers | here |
+| 12 | each failure costs a permit, and concurrency decays | tests/unit/jobs/test_generate_failures |
 | 13 | answers cut by the limit are retried, then dropped | here |
+| 14 | the client caps the number in flight in silence | tests/jobs/test_generate_live |
+| 15 | datasets together pass the cap, and the server freezes | tests/jobs/test_generate_live |
 | 17 | an aborted answer is stored as a good one | here |
+| 18 | a server that ends drops what is in flight | tests/jobs/test_generate_breaker |
+| 20 | requests that were given up go on running on the server | tests/unit/jobs/test_generate_failures |
 | 21 | the field of the reasoning has another name, and is lost | here |
 | 22 | an answer of reasoning alone breaks the reader | here |
 | 23 | the think tag in the prompt or in the answer breaks targets | here |
 | 25 | token counts are missing, and something divides by None | here |
 | 27 | a chat template refuses roles or their order | here |
+| 29 | a limit on the wait for a place fails healthy models | tests/jobs/test_generate_servers |
+| 30 | a request that is sent again is taken for the first one | tests/unit/jobs/test_generate_failures |
+| 34 | a job hangs whose server is gone for good | tests/jobs/test_generate_breaker |
 | 35 | the route returns no token ids, which shows after hours | here |
 | 36 | keys of an API stand in logs | here |
 | 37 | a request's fields are not what was configured | here |

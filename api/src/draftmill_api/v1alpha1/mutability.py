@@ -77,6 +77,7 @@ SYNTH_RUN: Final[tuple[Field, ...]] = (
     Field("generation.tokensPerMinute", Change.LIVE),
     Field("generation.connectTimeout", Change.LIVE),
     Field("generation.stallTimeout", Change.LIVE),
+    Field("generation.outageTimeout", Change.LIVE),
     Field("generation.retries", Change.LIVE),
     Field("generation.errorPolicy", Change.LIVE),
     Field("generation.onPause", Change.LIVE),

@@ -238,6 +238,11 @@ class Generation(ApiModel):
         description="A request is sent again when its server has shown no sign of life for so long; "
         "there is no total timeout.",
     )
+    outage_timeout: Duration = Field(
+        default="1h",
+        description="A worker of whose servers not one could be used for so long fails, and is started "
+        "again, up to backoffLimit times.",
+    )
     retries: int = Field(
         default=3,
         ge=0,

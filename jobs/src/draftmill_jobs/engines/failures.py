@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -58,6 +58,8 @@ _DEAD = frozenset(
         FailureKind.UNUSABLE_ROW,
     }
 )
+LOSSES: Final = frozenset({FailureKind.CONNECT, FailureKind.TIMEOUT_CONNECT, FailureKind.CONNECTION_LOST})
+"""Kinds that say nothing about the request: there was no connection, or it ended."""
 _STOP = frozenset({FailureKind.UNAUTHORIZED, FailureKind.NOT_FOUND, FailureKind.REFUSED})
 
 _BY_STATUS = {

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.progress import WorkerState
 from draftmill_jobs.engines.client import open_session
-from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
+from draftmill_jobs.engines.failures import LOSSES, RequestFailedError, Verdict
 from draftmill_jobs.engines.vllm import VllmGenerate
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.asking import PATH, Asker
@@ -37,7 +37,6 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUESTS_AT_ONCE: Final = 256  # servers batch no more; thousands of connections would overrun their backlog
 _STALL_SECONDS: Final = 600.0  # without a sign of life, after which a request is given up
 _PURGE_SECONDS: Final = 60.0  # between looks for old files; those of lost requests go within one
-_LOSSES: Final = {FailureKind.CONNECT, FailureKind.TIMEOUT_CONNECT, FailureKind.CONNECTION_LOST}
 _ROUTE: Final = VllmGenerate()
 
 
@@ -149,7 +148,7 @@ class Rows:
                 error.message,
                 error.retry_after,
                 is_final=error.verdict is Verdict.DEAD,
-                is_loss=error.kind in _LOSSES,
+                is_loss=error.kind in LOSSES,
             )
         except StagingError as error:
             return Failure("not_staged", str(error))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from draftmill_api.record import DeadLetter, RecordModel
 from draftmill_jobs.engines.base import Answer, Ask
-from draftmill_jobs.engines.failures import RequestFailedError, Verdict
+from draftmill_jobs.engines.failures import LOSSES, RequestFailedError, Verdict
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.conversations import Outcome, answered, outcome_of
@@ -136,7 +136,9 @@ class Asker:
         return await self.limiter.lease(size, partial(self.pool.choose, avoid), first=first)
 
     async def _judge(self, endpoint: Endpoint, failure: RequestFailedError, tries: Tries) -> Next:
-        is_lost = failure.verdict is Verdict.RETRY and await self.pool.is_lost(endpoint)
+        is_lost = failure.verdict is Verdict.RETRY and (
+            (endpoint.breaker.is_open and failure.kind in LOSSES) or await self.pool.is_lost(endpoint)
+        )
         if endpoint.removed:
             return Next.NOW  # perhaps for that very failure: its last words are nothing against the row
         if failure.verdict is Verdict.STOP:
@@ -145,6 +147,8 @@ class Asker:
                 f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) refuses every "
                 f"request: {failure.message}; check its address, the model's name and access rights",
             )
+        if not is_lost:
+            self.pool.failed(endpoint, failure)
         return tries.after(failure, is_lost=is_lost, retries=self.retries())
 
     async def _try(self, endpoint: Endpoint, dataset: OpenDataset, question: Question) -> Answer:

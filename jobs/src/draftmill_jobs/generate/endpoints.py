@@ -11,7 +11,8 @@ from enum import Enum
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.client import Session, is_healthy, send
-from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
+from draftmill_jobs.generate.breaker import TRIPS_AT, Breaker
 from draftmill_jobs.generate.gate import Gate
 from draftmill_jobs.generate.life import Flight, Life
 
@@ -24,6 +25,8 @@ class EndpointState(Enum):
     PROVING = "proving"
     """It answers; the preflight is under way."""
     UP = "up"
+    TRIPPED = "tripped"
+    """Taken out, for its answers failed or did not come; it is probed."""
 
 
 @dataclass(eq=False)
@@ -33,6 +36,7 @@ class Endpoint:
     Attributes:
         spec: Name, address, engine.
         gate: How many of our requests it may have.
+        breaker: Whether it may have any, after failures.
         streamed: The route, when answers are streamed since the server shows no metrics.
         problem: Why it is not up, in a sentence.
     """
@@ -41,6 +45,7 @@ class Endpoint:
     route: Route
     life: Life
     gate: Gate = field(default_factory=lambda: Gate(None))
+    breaker: Breaker = field(default_factory=Breaker)
     state: EndpointState = EndpointState.STARTING
     streamed: StreamingRoute | None = None
     problem: str = "not asked yet"
@@ -131,9 +136,27 @@ class EndpointPool:
         """
         if failure is None:
             endpoint.gate.answered()
+            endpoint.breaker.answered()
         elif failure.kind is FailureKind.OVERLOADED:
             endpoint.gate.refused(generation, self.clock(), failure.retry_after)
             self._look_when_open(endpoint)
+
+    def failed(self, endpoint: Endpoint, failure: RequestFailedError) -> None:
+        """Notes that a row has no answer of an endpoint that is there; nothing but such failures trips it.
+
+        A server that refuses what is more than one request has no room; one that refuses each has failed.
+        """
+        if failure.verdict is Verdict.DEAD:
+            endpoint.breaker.answered()
+        elif failure.kind is FailureKind.OVERLOADED and endpoint.gate.limit > 1:
+            return
+        elif endpoint.state is EndpointState.UP and endpoint.breaker.failed():
+            self.trip(endpoint, f"{TRIPS_AT} requests in a row failed, the last: {failure.message}")
+
+    def trip(self, endpoint: Endpoint, problem: str) -> None:
+        """Takes an endpoint out until a probe succeeds there; what is in flight may still finish."""
+        endpoint.breaker.trip()
+        self.mark(endpoint, EndpointState.TRIPPED, problem)
 
     def _look_when_open(self, endpoint: Endpoint) -> None:
         closed = endpoint.gate.closed_for(self.clock())
@@ -149,12 +172,20 @@ class EndpointPool:
         else:
             self._some_up.clear()
 
+    def take_back(self, endpoint: Endpoint) -> None:
+        """An endpoint has proved itself: rows may go there, now or again."""
+        if endpoint.breaker.is_open:
+            endpoint.breaker.close()
+        else:
+            endpoint.gate.forget()  # another process than the one that refused
+        self.mark(endpoint, EndpointState.UP)
+
     async def is_lost(self, endpoint: Endpoint) -> bool:
         """Whether a failed request is the server's doing: it is gone, or says that it is not well.
 
         Those that fail together share one look.
         """
-        if endpoint.removed or endpoint.state is not EndpointState.UP:
+        if endpoint.removed or not (endpoint.state is EndpointState.UP or endpoint.breaker.is_open):
             return True
         if endpoint._check is None or endpoint._check.done():
             check = is_healthy(self.session, endpoint.spec.url, connect_timeout=self.connect_timeout())
@@ -199,6 +230,10 @@ class EndpointPool:
             async with deadline:
                 yield lambda: endpoint.life.byte_came(flight, self.clock())
         except TimeoutError as error:
+            if flight.is_moved:
+                raise RequestFailedError(
+                    FailureKind.CONNECTION_LOST, f"{endpoint.spec.name} was taken out: {endpoint.problem}"
+                ) from error
             raise RequestFailedError(
                 FailureKind.TIMEOUT_STALL,
                 f"{endpoint.spec.name} showed no sign of life; the request was given up",

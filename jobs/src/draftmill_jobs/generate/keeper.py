@@ -41,6 +41,7 @@ async def keep(
     """
     while True:
         try:
+            await asyncio.sleep(endpoint.breaker.open_for)
             await _until_healthy(pool, endpoint)
             figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
             route = endpoint.route
@@ -49,17 +50,19 @@ async def keep(
             async with asyncio.TaskGroup() as watched:
                 watching = watched.create_task(watch(pool, endpoint, stall_timeout))
                 await preflight.prove(endpoint)
-                endpoint.gate.forget()
-                pool.mark(endpoint, EndpointState.UP)
+                pool.take_back(endpoint)
                 await endpoint.went_down.wait()
                 watching.cancel()
         except* RequestFailedError as failures:
             problem = str(failures.exceptions[0])
             log.warning("endpoint %s: %s", endpoint.spec.name, problem)
-            pool.mark(endpoint, EndpointState.STARTING, problem)
-            await asyncio.sleep(_POLL)
+            if endpoint.breaker.is_open:
+                pool.trip(endpoint, f"taken out; the last probe failed: {problem}")
+            else:
+                pool.mark(endpoint, EndpointState.STARTING, problem)
+                await asyncio.sleep(_POLL)
         else:
-            log.warning("endpoint %s is lost: %s", endpoint.spec.name, endpoint.problem)
+            log.warning("endpoint %s is taken out: %s", endpoint.spec.name, endpoint.problem)
 
 
 async def _until_healthy(pool: EndpointPool, endpoint: Endpoint) -> None:
@@ -88,5 +91,11 @@ async def watch(pool: EndpointPool, endpoint: Endpoint, stall_timeout: Callable[
             except RequestFailedError:
                 figures = endpoint.life.figures  # no news; only time passes
             endpoint.life.observe(figures, pool.clock())
-        for flight in endpoint.life.lost_flights(pool.clock(), limit):
+        now = pool.clock()
+        lost = endpoint.life.lost_flights(now, limit)
+        for flight in lost:
             flight.give_up()
+        if lost and endpoint.life.is_silent(now, limit) and endpoint.state is EndpointState.UP:
+            pool.trip(endpoint, f"no sign of life for {limit:g} s")
+            for flight in endpoint.life.flights:
+                flight.give_up(is_moved=True)

@@ -21,17 +21,19 @@ class Flight:
         cancel: Ends the request.
         last_byte: Monotonic seconds; None before the first.
         given_up: It has been ended from outside.
+        is_moved: It is not to blame for that: its server was taken out.
     """
 
     started: float
     cancel: Callable[[], None]
     last_byte: float | None = None
     given_up: bool = False
+    is_moved: bool = False
 
-    def give_up(self) -> None:
+    def give_up(self, *, is_moved: bool = False) -> None:
         """Ends the request, once."""
         if not self.given_up:
-            self.given_up = True
+            self.given_up, self.is_moved = True, is_moved
             self.cancel()
 
 
@@ -69,11 +71,15 @@ class Life:
         elif self.shortage_since is None:
             self.shortage_since = now
 
+    def is_silent(self, now: float, limit: float) -> bool:
+        """Whether there was no sign of life for more than `limit` seconds."""
+        return now - self.last_sign > limit
+
     def lost_flights(self, now: float, limit: float) -> list[Flight]:
         """The requests to give up, oldest first, when `limit` seconds without a sign are too many."""
         oldest_first = sorted(self.flights, key=lambda flight: flight.started)
         old = [flight for flight in oldest_first if now - flight.started > limit]
-        if now - self.last_sign > limit:
+        if self.is_silent(now, limit):
             return old
         if self.figures is None:
             return [

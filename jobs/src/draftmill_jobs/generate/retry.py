@@ -18,5 +18,10 @@ def backoff(tries: int, retry_after: float | None, rng: random.Random) -> float:
         retry_after: Seconds that the server asked to wait.
         rng: Source of the jitter.
     """
-    jitter = rng.uniform(0.0, min(_CAP, _BASE * 2.0 ** (min(tries, 16) - 1)))
+    jitter = rng.uniform(0.0, longest_backoff(tries))
     return jitter if retry_after is None else retry_after + jitter
+
+
+def longest_backoff(tries: int) -> float:
+    """1, 2, 4, ... 60 s after so many tries, at least 1."""
+    return min(_CAP, _BASE * 2.0 ** (min(tries, 16) - 1))

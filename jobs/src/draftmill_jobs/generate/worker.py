@@ -32,6 +32,7 @@ from draftmill_jobs.generate.fleet import Fleet
 from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.limiter import Caps, Hold, Limiter
 from draftmill_jobs.generate.opening import open_all
+from draftmill_jobs.generate.outage import Outage
 from draftmill_jobs.generate.preflight import Expectation, Preflight
 from draftmill_jobs.generate.quota import Quota
 from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter
@@ -256,13 +257,29 @@ class Worker:
         return route_for(spec.engine, self._loaded.config.generation.api)
 
     async def _observe(self, pool: EndpointPool, writer: Writer) -> None:
-        """Keeps the board's state and message true; never returns."""
+        """Keeps the board's state and message true; never returns.
+
+        Raises:
+            JobFailedError: None of the servers has been up for too long.
+        """
+        outage = Outage(self._clock())
         while True:
             self._board.in_flight = pool.in_flight
             self._board.recent_errors, self._board.warning = self._guard.recent_errors, self._guard.warning
             if self._board.state is not WorkerState.DRAINING:
                 self._board.state, self._board.message = _state_of(pool, self._guard, writer)
+                self._end_if_long(outage, pool)
             await asyncio.sleep(0.2)
+
+    def _end_if_long(self, outage: Outage, pool: EndpointPool) -> None:
+        is_held = self._board.state in {WorkerState.PAUSED, WorkerState.STORAGE_FULL}
+        states = [] if is_held else [endpoint.state for endpoint in pool.endpoints.values()]
+        limit = self._loaded.config.generation.outage_timeout
+        if outage.seconds(states, self._clock()) > seconds(limit):
+            raise JobFailedError(
+                "ServersUnreachable",
+                f"no server could be used for {limit} (generation.outageTimeout); {self._board.message}",
+            )
 
     def _expectation(self) -> Expectation:
         datasets = datasets_of(self._loaded.config)
