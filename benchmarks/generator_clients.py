@@ -47,6 +47,7 @@ class Task:
 
 def draftmill(task: Task) -> Callable[[], None]:
     """`draftmill generate`, durable as always."""
+    import tests.support.without_torch  # noqa: F401, I001 - as in the image, before anything else
     import transformers
     import uvloop
 

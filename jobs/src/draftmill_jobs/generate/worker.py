@@ -42,6 +42,7 @@ from draftmill_jobs.generate.writer import Writer
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.shared.config import LoadedConfig, watch
 from draftmill_jobs.shared.http import serve
+from draftmill_jobs.shared.open_files import allow_connections
 from draftmill_jobs.shared.settings import Share, datasets_of, share_from_environment
 from draftmill_jobs.shared.signals import stop_on_signals
 
@@ -141,6 +142,7 @@ class Worker:
         Raises:
             JobError: It cannot go on.
         """
+        allow_connections(self._limiter.caps.total)
         writer = Writer(self._hold_for_storage)
         try:
             async with open_session() as session:
@@ -235,6 +237,7 @@ class Worker:
         generation = loaded.config.generation
         self._quota.change(*_per_minute(generation, self._share), self._clock())
         self._limiter.set_caps(_caps(generation, self._share))
+        allow_connections(self._limiter.caps.total)
         admissions.use_caps()
         self._guard.use(generation.error_policy, loaded.config.resume_token)
         fleet.use(loaded.config.endpoints, self._caps_of_servers())
