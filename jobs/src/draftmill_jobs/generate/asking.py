@@ -74,7 +74,7 @@ class Asker:
         self._waiting: set[asyncio.Task[None] | None] = set()
         facts = self.model.facts
         self._record_model = RecordModel(name=self.model.name, fingerprint=facts.fingerprint).model_dump()
-        self._requests = (f"{uuid.uuid4().hex[:8]}-{number}" for number in count())
+        self._process, self._requests = uuid.uuid4().hex[:8], count()
         self._reader = AnswerReader(self.model.think, self.model.tokenizer, self.model.stop_ids)
 
     @property
@@ -155,7 +155,7 @@ class Asker:
         prompt = question.prompt
         prompt_ids = await self._prompt_ids(dataset, question) if endpoint.route.sends_ids else []
         ask = Ask(
-            request_id=f"{question.id}-{next(self._requests)}",
+            request_id=f"{question.id}-{self._process}-{next(self._requests)}",
             model=self.model.name,
             messages=prompt.messages,
             tools=prompt.tools,
