@@ -21,8 +21,14 @@ class RawServer:
         hung_up: Connections that the client has closed.
     """
 
-    def __init__(self, *says: bytes | Say, certificates: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        *says: bytes | Say,
+        certificates: ssl.SSLContext | None = None,
+        reads_bodies: bool = True,
+    ) -> None:
         self._says = says
+        self._reads_bodies = reads_bodies
         self._certificates = certificates
         self.requests: list[bytes] = []
         self.connections = 0
@@ -53,7 +59,7 @@ class RawServer:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = _LENGTH.search(head)
+                length = _LENGTH.search(head) if self._reads_bodies else None
                 self.requests.append(head + await reader.readexactly(int(length[1]) if length else 0))
                 say = self._says[min(len(self.requests), len(self._says)) - 1]
                 if isinstance(say, bytes):

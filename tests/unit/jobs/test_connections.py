@@ -120,6 +120,17 @@ async def test_a_server_that_says_what_nobody_asked_for_is_not_listened_to(conne
         assert (await ask(connections, server.url)).body == b'{"a":1}'
 
 
+async def test_a_connection_whose_server_answers_before_it_has_heard_all_is_not_used_again(
+    connections: Connections,
+) -> None:
+    async with RawServer(
+        b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n", reads_bodies=False
+    ) as server:
+        for _ in range(2):
+            assert (await ask(connections, server.url, bytes(20_000_000))).status == 413
+        assert server.connections == 2
+
+
 async def test_a_request_that_is_given_up_closes_its_connection_at_once(connections: Connections) -> None:
     """Public failure 20 (vllm-project/vllm#9428): a server goes on computing what nobody waits for.
 

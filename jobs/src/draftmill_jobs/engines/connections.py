@@ -92,7 +92,7 @@ class Connections:
         except BaseException:
             connection.abort()
             raise
-        if connection.stays:
+        if connection.can_be_kept:
             connection.idle_since = asyncio.get_running_loop().time()
             server.idle[connection] = None
         else:

@@ -36,13 +36,12 @@ class Connection(asyncio.Protocol):
 
     Attributes:
         idle_since: Seconds of the loop's clock when it was last put aside.
-        stays: The server keeps it open for another request.
     """
 
     def __init__(self, url: str, lost: Callable[[Connection], None]) -> None:
         """Takes the server's address for messages, and what to call when the connection is gone."""
         self.idle_since = 0.0
-        self.stays = False
+        self._stays = False
         self._url = url
         self._lost = lost
         self._transport: asyncio.Transport | None = None
@@ -90,6 +89,12 @@ class Connection(asyncio.Protocol):
         """Whether another request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether both sides are done: the server keeps it open, and has been sent all of the request."""
+        sent = self._transport is not None and self._transport.get_write_buffer_size() == 0
+        return sent and self._stays and self.is_open
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keeps what to write to."""
         self._transport = transport  # type: ignore[assignment]  # uvloop's have the methods, not the class
@@ -131,7 +136,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         """Notes how the answer begins."""
         self._status = self._parser.get_status_code()
-        self.stays = self._parser.should_keep_alive()
+        self._stays = self._parser.should_keep_alive()
 
     def on_body(self, body: bytes) -> None:
         """Keeps a part of the body, or hands it on."""
