@@ -7,6 +7,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import PlanResult
 from draftmill_api.v1alpha1.synthrun import Compression
@@ -16,6 +18,7 @@ from draftmill_jobs.model.tokenizer import TemplateError, Tokenizer
 from draftmill_jobs.plan.download import download_model
 from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.prompts.shapes import Prompt
+from draftmill_jobs.prompts.table import KEY_BYTES
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
 from draftmill_jobs.shared.write_test import try_to_write
 
@@ -89,22 +92,21 @@ class Survey:
 
 def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
     rows = DatasetRows(dataset)
-    met: set[bytes] = set()
+    keys, of_unusable = bytearray(), bytearray()
+    tried: set[str] = set()
     lengths: list[int] = []
-    count = duplicates = unusable = 0
     first_problem = ""
-    for count, row in enumerate(rows, start=1):  # noqa: B007 - counted
-        problem, key = row.problem, bytes.fromhex(row.key)
-        if key in met:
-            duplicates += 1
-        elif row.prompt is None:
-            unusable += 1
-        elif len(lengths) < _TOKENISED:
+    for row in rows:
+        problem = row.problem
+        keys += bytes.fromhex(row.key)
+        if row.prompt is None:
+            of_unusable += bytes.fromhex(row.key)
+        elif len(lengths) < _TOKENISED and row.key not in tried:
+            tried.add(row.key)
             try:
                 lengths.append(_tokens(dataset, row.prompt, tokenizer))
             except TemplateError as error:
                 problem = f"the chat template refuses it: {error}"
-        met.add(key)
         first_problem = first_problem or (f"row {row.position}: {problem}" if problem else "")
     for field, column in rows.unseen_fields.items():
         raise JobRefusedError(
@@ -119,21 +121,25 @@ def _survey(dataset: DatasetSettings, tokenizer: Tokenizer) -> Survey:
             f"dataset {dataset.name} has no row that can be asked; {first_problem or left_out}",
         )
     samples = dataset.sampling.samples_per_prompt
-    total = count * samples
-    asked = total - (duplicates + unusable) * samples
+    count, distinct, unusable = len(keys) // KEY_BYTES, _distinct(keys), _distinct(of_unusable)
+    asked = (distinct - unusable) * samples
     mean = sum(lengths) / len(lengths)
     ratio = _ZSTD_RATIO if dataset.compression is Compression.ZSTD else 1
     tokens_of_a_record = mean + dataset.sampling.max_completion_tokens / 4
     return Survey(
         name=dataset.name,
-        total=total,
-        duplicates=duplicates * samples,
+        total=count * samples,
+        duplicates=(count - distinct) * samples,
         unusable=unusable * samples,
         filtered=rows.filtered,
         prompt_tokens=round(mean * asked / samples),
         longest_prompt=max(lengths),
         bytes_needed=round(asked * (_BYTES_PER_RECORD + _BYTES_PER_TOKEN * tokens_of_a_record) / ratio),
     )
+
+
+def _distinct(keys: bytearray) -> int:
+    return len(np.unique(np.frombuffer(keys, dtype=f"S{KEY_BYTES}")))
 
 
 def _tokens(dataset: DatasetSettings, prompt: Prompt, tokenizer: Tokenizer) -> int:

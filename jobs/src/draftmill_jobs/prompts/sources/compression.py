@@ -18,7 +18,7 @@ GZIP_SUFFIX: Final = ".gz"
 ZSTD_SUFFIX: Final = ".zst"
 SUFFIXES: Final = frozenset({GZIP_SUFFIX, ZSTD_SUFFIX})
 
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 15  # bytes unpacked at once: of repetitive text they become hundreds of times as many
 
 
 def bare_name(path: Path) -> Path:
