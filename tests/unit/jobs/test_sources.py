@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,17 @@ def zstd(data: bytes) -> bytes:
 
 def write_parquet(path: Path) -> None:
     parquet.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=300)
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    match path.suffix:
+        case ".zst":
+            path.write_bytes(zstandard.compress(lines))
+        case ".json":
+            path.write_text(json.dumps(rows))
+        case _:
+            parquet.write_table(pa.Table.from_pylist(rows), path)
 
 
 def write_arrow(path: Path) -> None:
@@ -175,3 +188,31 @@ def test_what_is_wrong_early_in_an_array_is_said_before_the_rest_is_read() -> No
     with pytest.raises(ValueError, match="item 2: Expecting ':' delimiter"):
         list(array_items(pieces()))
     assert read <= 1
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl.zst", "array.json", "rows.parquet"])
+@pytest.mark.parametrize("by_position", [False, True], ids=["streamed", "by position"])
+def test_memory_does_not_grow_with_the_rows(tmp_path: Path, name: str, by_position: bool) -> None:
+    """Public failure 31 (vllm#30268, #5774): all prompts were held, and the memory of the machine ran out."""
+
+    def peak(count: int) -> int:
+        rows = [{"prompt": random.Random(number).randbytes(250).hex()} for number in range(count)]
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        write_rows(folder / name, rows)
+        del rows
+        tracemalloc.start()
+        try:
+            read = 0
+            if by_position:
+                with file_source(folder / name).indexed(folder) as indexed:
+                    read = sum(1 for _ in indexed.rows_at(range(count)))
+            else:
+                read = sum(1 for _ in file_source(folder / name).rows())
+            assert read == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few, many = peak(4000), peak(12_000)
+    assert (many - few) / 8000 < 100, "bytes a row, each of which has 500"
