@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import re
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -136,11 +139,63 @@ async def test_dead_letters_are_left_alone_by_attempts_and_asked_again_by_a_new_
     assert job.finish().progress.errors == 1
 
 
-async def test_answers_with_other_sampling_are_not_mixed(job: Job, server: EngineServer) -> None:
+async def test_answers_that_were_asked_in_another_way_are_not_mixed(job: Job, server: EngineServer) -> None:
     await job.use(server).generate()
-    job.sampling |= {"temperature": "0.5"}
-    with pytest.raises(JobRefusedError, match=r"another sampling: .*'temperature': 1.0.* there, .*0.5.* now"):
+    before = json.loads((job.output / "A" / "run.json").read_bytes())
+    job.sampling |= {"temperature": "0.5", "topK": 7}
+    job.generation = {"chatTemplateKwargs": {"thinking": False}}
+    with pytest.raises(JobRefusedError, match=r"fingerprint [0-9a-f]{16} there, [0-9a-f]{16} now") as refused:
         await job.generate()
+    assert refused.value.reason == "OutputFolderDiffers"
+    assert "chatTemplateKwargs.thinking is not set there and false now; " in refused.value.message
+    assert "sampling.temperature is 1.0 there and 0.5 now; " in refused.value.message
+    assert "sampling.top_k is not set there and 7 now. " in refused.value.message
+    assert json.loads((job.output / "A" / "run.json").read_bytes()) == before
+    assert server.count == 20
+
+
+async def test_prompts_whose_text_was_changed_are_not_mixed_with_answers_to_the_old_one(
+    job: Job, server: EngineServer
+) -> None:
+    await job.use(server).generate()
+    job.datasets = {"A": [*prompts(15), *prompts(5, start=100)]}
+    with pytest.raises(JobRefusedError, match="5 prompts that were answered are gone") as refused:
+        await job.generate()
+    assert refused.value.reason == "OutputFolderDiffers"
+    assert re.search(r"fingerprint [0-9a-f]{16} there, [0-9a-f]{16} now", refused.value.message)
+    assert "5 are new, the first at place 15 (was their text changed?)" in refused.value.message
+    assert (server.count, len(unique(job.lines()))) == (20, 20)
+    job.datasets = {"A": prompts(20)}
+    code, _ = await job.generate()
+    assert (code, server.count) == (ExitCode.DONE, 20), "as before, it goes on as before"
+
+
+SAME_PROMPTS: dict[str, list[dict[str, Any]]] = {
+    "another order": [*reversed(prompts(20))],
+    "rows removed": prompts(12),
+    "rows added": [*prompts(5, start=100), *prompts(20)],
+    "some of them twice": [*prompts(20), *prompts(20)],
+}
+
+
+@pytest.mark.parametrize("rows", SAME_PROMPTS.values(), ids=SAME_PROMPTS.keys())
+async def test_other_rows_of_the_same_prompts_go_on(
+    job: Job, server: EngineServer, rows: list[dict[str, Any]]
+) -> None:
+    await job.use(server).generate()
+    job.datasets = {"A": rows}
+    code, progress = await job.generate()
+    assert (code, progress.total, progress.errors) == (ExitCode.DONE, len(rows), 0)
+    assert set(server.by_prompt.values()) == {1}, "no prompt was asked twice"
+    assert job.finish().progress.total == len(rows)
+
+
+async def test_a_limit_that_lets_other_rows_in_changes_no_prompt(job: Job, server: EngineServer) -> None:
+    job.use(server).dataset_fields = {"maxSamples": 10}
+    await job.generate()
+    job.datasets = {"A": [*prompts(5, start=100), *prompts(20)]}
+    code, progress = await job.generate()
+    assert (code, progress.done, server.count) == (ExitCode.DONE, 10, 15)
 
 
 async def test_a_second_run_on_the_same_folder_is_refused_by_name(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from pydantic import Field
 
 from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import JobRun
+from draftmill_api.record import canonical_json
 from draftmill_api.v1alpha1.source import Fields, Filters, HuggingFaceDataset
 from draftmill_api.v1alpha1.status import DatasetProgress, ModelFacts, RunProgress
 from draftmill_api.v1alpha1.synthrun import Turns
@@ -21,6 +23,20 @@ class RunFingerprint(ApiModel):
     chat_template_kwargs: dict[str, Any]
     turns: Turns = Turns.LAST_TURN
     run: JobRun = Field(description="The run that last wrote here; a new one asks passing failures again.")
+
+    def binding(self) -> dict[str, Any]:
+        """What answers depend on: all of it but the run, and of the model its identity alone."""
+        return {
+            "model": self.model.fingerprint,
+            "sampling": self.sampling,
+            "chatTemplateKwargs": self.chat_template_kwargs,
+            "turns": self.turns.value,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """The identity of what answers depend on."""
+        return hashlib.sha256(canonical_json(self.binding())).hexdigest()[:16]
 
 
 class PinnedDataset(ApiModel):

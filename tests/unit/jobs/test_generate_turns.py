@@ -173,7 +173,7 @@ async def test_a_folder_of_last_turns_is_not_mixed_with_every_turn(job: Job) -> 
     job.datasets = {"A": talks(3)}
     await job.generate()
     job.dataset_fields = {}
-    with pytest.raises(JobRefusedError, match="another turns: EveryTurn there, LastTurn now"):
+    with pytest.raises(JobRefusedError, match='turns is "EveryTurn" there and "LastTurn" now'):
         await job.generate()
 
 

@@ -9,16 +9,20 @@ from pathlib import Path
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import RunFingerprint
+from draftmill_api.record import split_row_id
 from draftmill_jobs.model.facts import TargetModel
+from draftmill_jobs.prompts.changes import changed_prompts
 from draftmill_jobs.prompts.index import PromptIndex, load_index, write_index
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.folder import (
     RUN_FILE,
     check_same,
+    differs,
     fingerprint_of,
     read_fingerprint,
     write_fingerprint,
 )
+from draftmill_jobs.shared.heads import read_heads
 from draftmill_jobs.shared.lock import (
     FolderInUseError,
     Holder,
@@ -33,6 +37,7 @@ from draftmill_jobs.shared.parts import (
     files_of,
     parse_line,
     part_path,
+    part_paths,
     parts_of_all_workers,
     read_lines,
 )
@@ -63,8 +68,10 @@ def take_over(
         with _alone(folder, me):
             lock = _lock(own, me)
             try:
+                _check(settings, fingerprint_of(settings, model, run), prompts)
                 _bind(folder, fingerprint_of(settings, model, run), own, me)
-                _bind_prompts(folder, prompts)
+                if load_index(folder) != prompts:
+                    write_index(folder, prompts)
             except BaseException:
                 lock.release()
                 raise
@@ -95,8 +102,6 @@ def _lock(part: Path, me: Holder) -> PartLock:
 
 def _bind(folder: Path, now: RunFingerprint, own: Path, me: Holder) -> None:
     before = read_fingerprint(folder)
-    if before is not None:
-        check_same(folder, before, now)
     with ExitStack() as locks:
         idle, others_live = [own], False
         for part in sorted((parts_of_all_workers(folder) | parts_with_locks(folder, RECORDS)) - {own}):
@@ -114,9 +119,30 @@ def _bind(folder: Path, now: RunFingerprint, own: Path, me: Holder) -> None:
             write_fingerprint(folder, now)
 
 
-def _bind_prompts(folder: Path, prompts: PromptIndex) -> None:
-    if load_index(folder) != prompts:
-        write_index(folder, prompts)
+def _check(settings: DatasetSettings, asked: RunFingerprint, now: PromptIndex) -> None:
+    """Refuses to mix answers.
+
+    Raises:
+        JobRefusedError: Those in the folder were asked in another way, or prompts that were answered are gone
+            from the source while others are new.
+    """
+    folder = settings.folder
+    asked_before, before = read_fingerprint(folder), load_index(folder)
+    if asked_before is not None:
+        check_same(folder, asked_before, asked)
+    if before is None:
+        return
+    answered = (split_row_id(head.id)[0] for path in part_paths(folder, RECORDS) for head in read_heads(path))
+    changed = changed_prompts(settings, before, now, answered)
+    if changed is not None:
+        raise differs(
+            folder,
+            before.fingerprint,
+            now.fingerprint,
+            f"{changed.gone} prompts that were answered are gone from the source of dataset {settings.name}, "
+            f"for example that of row {changed.example}, and {changed.new} are new, the first at place "
+            f"{changed.place} (was their text changed?)",
+        )
 
 
 def _is_anew(before: JobRun, now: JobRun, *, others_live: bool) -> bool:

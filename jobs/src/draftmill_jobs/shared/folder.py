@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -14,6 +17,8 @@ from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.settings import DatasetSettings, sampling_facts
 
 RUN_FILE = "run.json"
+
+_NOTHING: Final = object()
 
 
 def fingerprint_of(dataset: DatasetSettings, model: TargetModel, run: JobRun) -> RunFingerprint:
@@ -54,16 +59,38 @@ def check_same(folder: Path, before: RunFingerprint, now: RunFingerprint) -> Non
     Raises:
         JobRefusedError: The folder holds answers of another model, sampling or template.
     """
-    pairs = {
-        "model": (before.model.fingerprint, now.model.fingerprint),
-        "sampling": (before.sampling, now.sampling),
-        "chatTemplateKwargs": (before.chat_template_kwargs, now.chat_template_kwargs),
-        "turns": (before.turns, now.turns),
-    }
-    for what, (old, new) in pairs.items():
+    if before.fingerprint == now.fingerprint:
+        return
+    changes = "; ".join(_differences("", before.binding(), now.binding()))
+    raise differs(folder, before.fingerprint, now.fingerprint, changes)
+
+
+def differs(folder: Path, before: str, now: str, changes: str) -> JobRefusedError:
+    """What refuses to mix answers.
+
+    Args:
+        folder: Where they are.
+        before: Fingerprint of what those were asked with.
+        now: Fingerprint of what is asked now.
+        changes: What differs, with both values.
+    """
+    return JobRefusedError(
+        "OutputFolderDiffers",
+        f"{folder} holds other answers than are asked for, which do not mix (fingerprint {before} there, "
+        f"{now} now): {changes}. Ask as before, or choose another output.path",
+    )
+
+
+def _differences(path: str, before: Any, now: Any) -> Iterator[str]:
+    """Each field that differs, by its dotted path, with both values."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        yield f"{path} is {_shown(before)} there and {_shown(now)} now"
+        return
+    for name in sorted(before.keys() | now.keys()):
+        old, new = before.get(name, _NOTHING), now.get(name, _NOTHING)
         if old != new:
-            raise JobRefusedError(
-                "OutputFolderDiffers",
-                f"{folder} holds answers with another {what}: {old} there, {new} now; "
-                "choose another output.path",
-            )
+            yield from _differences(f"{path}.{name}" if path else name, old, new)
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is _NOTHING else json.dumps(value, ensure_ascii=False)
