@@ -93,7 +93,7 @@ def foretold(lengths: Sequence[int], server: PlayedServer, shares: Sequence[floa
             seen.append(Seen(now / known.now, known.now - now, outlook.eta, naive))
 
     ticks = {known.now * i / _TICKS for i in range(_TICKS)}
-    played = Play[Course](server, _taking(lengths, lambda _: dataset.admit()), sent, ended)
+    played = Play[Course](server, _taking(lengths, lambda _: dataset.admit(prompt=100)), sent, ended)
     played.run(sorted(moments | ticks), look)
     return seen
 

@@ -39,6 +39,17 @@ class WorkerState(StrEnum):
     DONE = "Done"
 
 
+class Concern(StrEnum):
+    """What deserves a look though work goes on; the first is the gravest."""
+
+    LENGTH_BIAS = "LengthBias"
+    """Rows that fail are longer than the others: what is left leans to short answers."""
+    ERRORS_FREQUENT = "ErrorsFrequent"
+    """More than errorPolicy.warnPercent of the last rows failed."""
+    LENGTHS_FELL = "LengthsFell"
+    """The median length of the answers fell by half."""
+
+
 class Progress(ApiModel):
     """The state of one worker, as JSON at `/progress`."""
 
@@ -65,6 +76,7 @@ class Progress(ApiModel):
         max_length=1024,
         description="What deserves a look though work goes on, in a sentence.",
     )
+    concern: Concern = Field(default=Concern.ERRORS_FREQUENT, description="What the warning is about.")
 
 
 class Refusal(ApiModel):

@@ -158,7 +158,7 @@ def test_it_is_not_known_before_some_answers_have_come_nor_while_nothing_is_sent
     tally, outlook = Tally("A", 100), Outlook(Pace())
     dataset = outlook.add(tally, 1000, None)
     for second in range(20):
-        course = dataset.admit()
+        course = dataset.admit(prompt=100)
         course.sent = float(second)
         outlook.sample(float(second))
         assert (outlook.eta is not None) == (second >= 8)

@@ -112,7 +112,8 @@ class Asker:
                 try:
                     answer = await self._try(endpoint, dataset, question)
                 except RequestFailedError as error:
-                    failure, course.sent = error, None
+                    failure = error
+                    course.failed(self.pool.clock())
                     self.board.request_failures[error.kind.value] += 1
                 self.pool.ended(endpoint, lease.generation, failure)
             if failure is None:
@@ -215,6 +216,7 @@ class Asker:
     ) -> Outcome:
         letter = failed_row(dataset.settings.name, question, failure, tries, now_text())
         self.guard.failed(letter.reason, letter.id, letter.message)
+        course.given_up()
         log.warning("row %s of %s: %s", letter.id, letter.dataset, letter.message)
         await self.bury(dataset, letter, course)
         return outcome_of(letter)

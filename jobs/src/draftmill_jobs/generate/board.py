@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.progress import Concern, Progress, WorkerState
 from draftmill_api.v1alpha1.status import RunProgress
 from draftmill_jobs.generate.eta import Eta
 from draftmill_jobs.generate.outlook import Outlook
@@ -13,6 +13,8 @@ from draftmill_jobs.generate.pace import Pace
 from draftmill_jobs.shared.formats import clock_time, short_time, two_digits
 from draftmill_jobs.shared.rates import Rates
 from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
+
+_WARNING_LIMIT = 1024  # characters
 
 
 @dataclass
@@ -109,8 +111,19 @@ class Board:
             request_failures=dict(self.request_failures),
             message=self.message,
             recent_errors=self.recent_errors,
-            warning=self.warning,
+            warning="; ".join(words for _, words in self.concerns)[:_WARNING_LIMIT],
+            concern=next((concern for concern, _ in self.concerns), Concern.ERRORS_FREQUENT),
         )
+
+    @property
+    def concerns(self) -> list[tuple[Concern, str]]:
+        """What deserves a look, each in a sentence, the gravest first."""
+        found = {
+            Concern.LENGTH_BIAS: self.outlook.length_bias,
+            Concern.ERRORS_FREQUENT: self.warning,
+            Concern.LENGTHS_FELL: self.outlook.lengths_fell,
+        }
+        return [(concern, found[concern]) for concern in Concern if found[concern]]
 
     def short_line(self, now: float) -> str:
         """Progress for one line of a terminal."""

@@ -74,7 +74,7 @@ class Feed:
         self._bury = bury
         self._conversations = Conversations(dataset.earlier.branches, dataset.earlier.outcomes)
         self._largest_ahead = _LARGEST_AHEAD // datasets
-        self._rows = LookAhead[Question]()
+        self._rows = LookAhead[tuple[Question, int]]()
         self._room, self._emptied = asyncio.Event(), asyncio.Event()
         self._is_read_through = False
         self._is_closed = False
@@ -138,14 +138,14 @@ class Feed:
         With a token budget rows go in their source's order, for those that it leaves out shall not be the
         short ones.
         """
-        question = self._rows.take(longest=longest and self.dataset.settings.max_tokens is None)
+        question, size = self._rows.take(longest=longest and self.dataset.settings.max_tokens is None)
         self._note()
-        return question, self._outlook.admit()
+        return question, self._outlook.admit(size)
 
     def close(self) -> None:
         """The token budget is spent: what has not been asked is left out."""
         self._is_closed = True
-        for question in self._rows.clear():
+        for question, _ in self._rows.clear():
             self._leave_out(question)
         self._note()
 
@@ -161,7 +161,8 @@ class Feed:
             if self._is_closed:
                 self._leave_out(question)
             else:
-                self._rows.put(question, len(orjson.dumps(question.prompt.messages)))
+                size = len(orjson.dumps(question.prompt.messages))
+                self._rows.put((question, size), size)
         if steps.ready:
             self._news.set()
         letters = [

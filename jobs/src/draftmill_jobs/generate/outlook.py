@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from draftmill_jobs.generate.bias import LengthBias
 from draftmill_jobs.generate.eta import Eta, Work, remaining
 from draftmill_jobs.generate.lengths import LengthModel
 from draftmill_jobs.generate.order import SCOUTS
 from draftmill_jobs.generate.pace import Pace, Speed
+from draftmill_jobs.shared.medians import WINDOW, MedianWatch
 from draftmill_jobs.shared.tally import Tally
 
 _MODELS_AT_ONCE = 8  # models made in a second, so that many datasets cost no more than a few
@@ -20,21 +22,34 @@ class Course:
         sent: When the try was sent that is under way, in monotonic seconds; None while none is.
         answered: Its answer has come, and is on its way to the disk.
         tokens: Expected tokens of its answer, or those that it has.
+        prompt: Bytes of its prompt.
+        longest_try: Seconds of its longest try that failed.
     """
 
-    __slots__ = ("_outlook", "answered", "sent", "tokens")
+    __slots__ = ("_outlook", "answered", "longest_try", "prompt", "sent", "tokens")
 
-    def __init__(self, outlook: DatasetOutlook, tokens: float) -> None:
+    def __init__(self, outlook: DatasetOutlook, tokens: float, prompt: int) -> None:
         self._outlook = outlook
         self.sent: float | None = None
         self.answered = False
         self.tokens = tokens
+        self.prompt = prompt
+        self.longest_try = 0.0
 
     def answer(self, tokens: int, seconds: float) -> None:
         """The answer came, so many seconds after it was sent."""
         self.sent, self.answered = None, True
-        self._outlook.promise(self, tokens)
-        self._outlook.pace.answered(tokens, seconds)
+        self._outlook.answered(self, tokens, seconds)
+
+    def failed(self, now: float) -> None:
+        """The try that is under way has failed."""
+        if self.sent is not None:
+            self.longest_try = max(self.longest_try, now - self.sent)
+        self.sent = None
+
+    def given_up(self) -> None:
+        """The row has failed for good."""
+        self._outlook.gave_up(self)
 
     def settled(self, now: float) -> None:
         """The row has its record or dead letter, and stands in the account."""
@@ -48,6 +63,7 @@ class DatasetOutlook:
         pace: Told how fast answers come; of all datasets together.
         expected: Tokens of an answer, as far as can be told.
         promised: Tokens of the rows that are admitted and not settled, as far as can be told.
+        lengths_fell: Where the median length of answers fell by half, in a sentence; empty when it did not.
 
     Args:
         tally: Its account, with the lengths of the answers that have come.
@@ -62,6 +78,8 @@ class DatasetOutlook:
         self._tally, self._limit, self._cap = tally, limit, cap
         self._courses: set[Course] = set()
         self._modelled_done = tally.done
+        self._bias, self._medians = LengthBias(), MedianWatch()
+        self.lengths_fell = ""
         self._model = LengthModel(tally.lengths, limit, np.empty(0))
         self.expected = self._model.mean
 
@@ -75,9 +93,33 @@ class DatasetOutlook:
         """Requests under way."""
         return sum(course.sent is not None for course in self._courses)
 
-    def admit(self) -> Course:
+    @property
+    def length_bias(self) -> str:
+        """What is wrong with the rows that failed, in a sentence; empty while nothing is."""
+        return self._bias.finding(self._tally.name, self.expected)
+
+    def answered(self, course: Course, tokens: int, seconds: float) -> None:
+        """An answer came."""
+        self.promise(course, tokens)
+        self.pace.answered(tokens, seconds)
+        self._bias.answered(tokens, course.prompt)
+        fall = self._medians.add(tokens)
+        if fall is not None:
+            self.lengths_fell = (
+                f"dataset {self._tally.name}: half of the last {WINDOW} answers have at most {fall.then} "
+                f"tokens, of the {WINDOW} before {fall.before}; has a server gone wrong? `draftmill sample` "
+                "shows answers"
+            )
+
+    def gave_up(self, course: Course) -> None:
+        """A row failed for good; how long its answer would have been can be told from its longest try."""
+        speed = self.pace.speed()
+        so_far = min(float(self._limit), course.longest_try * (0.0 if speed is None else speed.each))
+        self._bias.failed(float(self._model.expected_length(np.array([so_far]))[0]), course.prompt)
+
+    def admit(self, prompt: int) -> Course:
         """A row will be asked. Until some answers have come, its own may be as long as the limit allows."""
-        course = Course(self, self.expected if self._tally.done >= SCOUTS else float(self._limit))
+        course = Course(self, self.expected if self._tally.done >= SCOUTS else float(self._limit), prompt)
         self._courses.add(course)
         self.promised += course.tokens
         return course
@@ -143,6 +185,16 @@ class Outlook:
         """Nothing is sent for a while."""
         self._pace.clear()
         self._eta = None
+
+    @property
+    def length_bias(self) -> str:
+        """That rows which fail are long ones, with figures; empty when they are not."""
+        return next(filter(None, (dataset.length_bias for dataset in self._datasets)), "")
+
+    @property
+    def lengths_fell(self) -> str:
+        """That answers have become short, with figures; empty when they have not."""
+        return next(filter(None, (dataset.lengths_fell for dataset in self._datasets)), "")
 
     @property
     def eta(self) -> Eta | None:

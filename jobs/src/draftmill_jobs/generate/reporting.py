@@ -17,6 +17,7 @@ log = logging.getLogger("draftmill.progress")
 
 _LINE_SECONDS = 10.0
 _LINE_RECORDS = 100
+_WARNING_SECONDS = 60.0
 
 
 class LineReporter:
@@ -81,8 +82,19 @@ def reporter(board: Board, clock: Callable[[], float]) -> Iterator[Reporter]:
 
 
 async def keep_reporting(board: Board, clock: Callable[[], float], shown: Reporter) -> None:
-    """Samples the rates and shows progress every second; never returns."""
+    """Samples the rates and shows progress every second; warns, every minute, of long rows; never returns."""
+    warned = clock() - _WARNING_SECONDS
     while True:
         board.sample(clock())
         shown.tick()
+        if clock() - warned >= _WARNING_SECONDS and warn_of_lengths(board):
+            warned = clock()
         await asyncio.sleep(1.0)
+
+
+def warn_of_lengths(board: Board) -> bool:
+    """Logs what is wrong with the lengths of answers; says whether anything is."""
+    found = [words for words in (board.outlook.length_bias, board.outlook.lengths_fell) if words]
+    for words in found:
+        log.warning("%s", words)
+    return bool(found)

@@ -35,7 +35,7 @@ from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.outage import Outage
 from draftmill_jobs.generate.preflight import Expectation, Preflight
 from draftmill_jobs.generate.quota import Quota
-from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter
+from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter, warn_of_lengths
 from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.generate.tokenize import TokenizerThread
 from draftmill_jobs.generate.writer import Writer
@@ -175,6 +175,7 @@ class Worker:
                     finally:
                         await writer.close()
                         shown.show()
+                        warn_of_lengths(self._board)
         except BaseExceptionGroup as group:
             raise _cause(group) from group
         finally:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import assert_never
 
 from draftmill_api.names import JOB_HTTP_PORT
+from draftmill_api.progress import Concern
 from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.attempts import (
@@ -36,7 +38,6 @@ from draftmill_operator.run import Role
 
 BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
 PROGRESS_UNREACHABLE = "ProgressUnreachable"
-ERRORS_FREQUENT = "ErrorsFrequent"
 PATIENCE = timedelta(seconds=90)
 """Longest time from a worker's start to its first answer without a word about it."""
 LOOK_AGAIN = 15.0
@@ -213,9 +214,19 @@ def _warning(situation: Situation) -> Problem | None:
         found = server_problem(situation)
         if found is not None:
             return found
-    texts = (answer.warning for answer in situation.progress.values())
-    text = next((text for text in texts if text), "")
-    return Problem(ERRORS_FREQUENT, text) if text else None
+    concerned = [answer for answer in situation.progress.values() if answer.warning]
+    if not concerned:
+        return None
+    gravest = min(concerned, key=lambda answer: list(Concern).index(answer.concern))
+    match gravest.concern:
+        case Concern.LENGTH_BIAS:
+            return Problem("LengthBias", gravest.warning)
+        case Concern.ERRORS_FREQUENT:
+            return Problem("ErrorsFrequent", gravest.warning)
+        case Concern.LENGTHS_FELL:
+            return Problem("LengthsFell", gravest.warning)
+        case _:
+            assert_never(gravest.concern)
 
 
 def _next_look(situation: Situation, starting: Start) -> float | None:
