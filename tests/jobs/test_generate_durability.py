@@ -30,6 +30,7 @@ def slow_server(models: dict[Thinking, TinyModel]) -> Iterator[str]:
 
 
 def test_killed_at_random_instants_nothing_is_lost_or_doubled(job: Job, slow_server: str) -> None:
+    """Public failure 6 (SpecForge#458): going on at a number of lines lost slow rows, and doubled others."""
     job.datasets = {"A": prompts(400), "B": prompts(200)}
     job.endpoints = [{"name": "s0", "url": slow_server, "engine": "VLLM"}]
     assert kill_until_done(job, ForkedWorker("generate"), kills=5, rng=random.Random(7)) == 5
@@ -69,6 +70,7 @@ TAILS = {
 
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS.keys())
 async def test_a_torn_tail_is_cut_off_and_done_again(job: Job, server: EngineServer, tail: bytes) -> None:
+    """Public failure 7 (OpenEnv#1154): what came after a torn line was glued onto it."""
     await job.use(server).generate()
     path = job.output / "A" / "raw_responses.jsonl"
     whole = path.read_bytes()
@@ -92,6 +94,7 @@ async def test_a_broken_line_before_good_ones_is_refused(job: Job, server: Engin
 
 
 async def test_a_finished_run_asks_nothing_and_ends_at_once(job: Job, server: EngineServer) -> None:
+    """Public failure 11 (distilabel#1065): a run of which all was done already hung when it was started."""
     await job.use(server).generate()
     server.stop()
     code, progress = await job.generate()
@@ -99,6 +102,7 @@ async def test_a_finished_run_asks_nothing_and_ends_at_once(job: Job, server: En
 
 
 async def test_order_and_limit_may_change_between_attempts(job: Job, server: EngineServer) -> None:
+    """Public failure 9 (speculators#716): rows were known by their number, which a limit or order changes."""
     job.use(server).datasets = {"A": prompts(30)}
     await job.generate()
     job.datasets = {"A": [*reversed(prompts(30)), *prompts(10, start=100)]}

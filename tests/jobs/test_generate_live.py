@@ -264,15 +264,15 @@ async def test_a_token_cap_is_shared_by_the_workers_though_one_runs_out_of_rows(
     assert (job.finish().progress.ok, job.finish().cap_reached) == (65, False), "without a cap nothing is out"
 
 
-async def test_a_disk_without_room_for_what_was_left_out_ends_the_attempt(
+async def test_a_disk_that_does_not_take_what_was_left_out_ends_the_attempt(
     job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(path: Path, content: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(left_out, "write_atomically", write)
     job.use(server).dataset_fields = {"maxTokens": 32}
-    with pytest.raises(JobFailedError, match="No space left on device") as failed:
+    with pytest.raises(JobFailedError, match="Input/output error") as failed:
         await job.generate()
     assert failed.value.reason == "StorageFailed"
     monkeypatch.undo()

@@ -230,6 +230,8 @@ async def test_a_server_that_goes_away_costs_no_row_its_tries(job: Job, server: 
 
 
 async def test_a_server_that_answers_slowly_but_works_is_waited_for(job: Job, server: EngineServer) -> None:
+    """Public failure 2 (langflow#9650): long answers ended at a limit of 60 or 90 seconds."""
+
     def script(_: Request) -> Reaction:
         server.generated += 10  # whatever it works on, its counter grows
         return Reply(delay=1.5)
@@ -286,6 +288,7 @@ async def test_one_lost_request_is_found_by_the_servers_own_count(job: Job, serv
 
 
 async def test_a_slow_tail_loses_nothing(job: Job, server: EngineServer) -> None:
+    """Public failure 1 (curator#265): a limit on the time of a request lost the longest answers."""
     server.script = lambda request: Reply(delay=0.6 if request.number % 12 == 0 else 0.04)
     job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 50, "stallTimeout": "1s"}
     _, progress = await job.use(server).generate()
