@@ -25,8 +25,14 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     """`left @ right`, not differentiable: `[N, K]` and `[K, M]` to `[N, M]`."""
     if not _by_onednn(left):
         return left @ right
-    operands = _dense(left), _dense(right).T
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(*operands, None, "none", [], "")
+    left, right = _dense(left), _dense(right)
+    if not left.is_contiguous() and right.numel() < left.numel():
+        return _product(right.T, left.T).T  # a first operand that is transposed is copied: the smaller one
+    return _product(left, right)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, None, "none", [], "")
     return found
 
 
