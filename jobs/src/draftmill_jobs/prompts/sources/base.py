@@ -32,7 +32,7 @@ class Source(Protocol):
         """Yields each row, or a `BrokenRow` in its place.
 
         Args:
-            wanted: Only those at these positions, which ascend; no other is parsed.
+            wanted: Only those at these positions, which ascend; others are not parsed where that can be.
 
         Raises:
             JobRefusedError: The source cannot be read to its end.

@@ -13,17 +13,16 @@ from typing import Any, BinaryIO, Final
 import zstandard
 
 from draftmill_jobs.prompts.sources.base import unreadable
+from draftmill_jobs.shared.lines import ZSTD_SUFFIX
 
-GZIP_SUFFIX: Final = ".gz"
-ZSTD_SUFFIX: Final = ".zst"
-SUFFIXES: Final = frozenset({GZIP_SUFFIX, ZSTD_SUFFIX})
+_GZIP_SUFFIX: Final = ".gz"
 
 _CHUNK: Final = 1 << 15  # bytes unpacked at once: of repetitive text they become hundreds of times as many
 
 
 def bare_name(path: Path) -> Path:
     """The path without the suffix of a compression."""
-    return path.with_suffix("") if path.suffix in SUFFIXES else path
+    return path.with_suffix("") if path.suffix in {_GZIP_SUFFIX, ZSTD_SUFFIX} else path
 
 
 @contextmanager
@@ -35,14 +34,13 @@ def open_stream(path: Path) -> Iterator[BinaryIO]:
     """
     try:
         with path.open("rb") as file:
-            match path.suffix:
-                case ".gz":
-                    with gzip.GzipFile(fileobj=file) as stream:
-                        yield stream  # type: ignore[misc]  # reads as one does
-                case ".zst":
-                    yield io.BufferedReader(_ZstdStream(file), _CHUNK)
-                case _:
-                    yield file
+            if path.suffix == _GZIP_SUFFIX:
+                with gzip.GzipFile(fileobj=file) as stream:
+                    yield stream  # type: ignore[misc]  # reads as one does
+            elif path.suffix == ZSTD_SUFFIX:
+                yield io.BufferedReader(_ZstdStream(file), _CHUNK)
+            else:
+                yield file
     except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
         raise unreadable(f"{path} is damaged or cut off: {error}") from error
     except OSError as error:

@@ -49,8 +49,8 @@ def open_file(path: Path) -> Source:
             return JsonLinesSource(path)
 
 
-class JsonLinesSource:
-    """One JSON object a line; blank lines are no rows."""
+class _FileSource:
+    """Rows of one file, which are the same as long as its bytes are."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,6 +58,10 @@ class JsonLinesSource:
     def identity(self) -> str:
         """The hash of the file."""
         return sha256_of(self._path)
+
+
+class JsonLinesSource(_FileSource):
+    """One JSON object a line; blank lines are no rows."""
 
     def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields the parsed lines."""
@@ -77,15 +81,8 @@ class JsonLinesSource:
                 yield LineIndex(copy)
 
 
-class JsonSource:
+class JsonSource(_FileSource):
     """A file that holds one JSON array of rows, read piece by piece."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def identity(self) -> str:
-        """The hash of the file."""
-        return sha256_of(self._path)
 
     def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields the array's items."""
@@ -104,22 +101,18 @@ class JsonSource:
             yield LineIndex(copy)
 
 
-class ParquetSource:
+class ParquetSource(_FileSource):
     """A Parquet file, read in batches."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa  # noqa: PLC0415 - heavy, and not always needed
         from pyarrow import parquet  # noqa: PLC0415 - heavy, and not always needed
 
-        self._path = path
+        super().__init__(path)
         try:
             self._file = parquet.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False)
         except pa.ArrowInvalid as error:
             raise unreadable(f"{path} is not Parquet: {error}") from error
-
-    def identity(self) -> str:
-        """The hash of the file."""
-        return sha256_of(self._path)
 
     def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields rows as objects."""
