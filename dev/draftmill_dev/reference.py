@@ -142,6 +142,8 @@ def type_name(schema: Schema) -> str:
     if bounds != [None, None]:
         low, high = ("" if bound is None else str(bound) for bound in bounds)
         return f"{schema['type']}, {low}..{high}"
+    if schema.get("x-kubernetes-int-or-string"):
+        return "integer or word"
     return str(schema.get("type", "any"))
 
 

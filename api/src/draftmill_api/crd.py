@@ -31,6 +31,7 @@ _KEPT: Final = (
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
     "x-kubernetes-map-type",
+    "x-kubernetes-int-or-string",
     "x-kubernetes-preserve-unknown-fields",
     VALIDATIONS,
 )

@@ -122,6 +122,28 @@ def test_concurrency_can_be_changed_while_running(bed: Bed, vllm: str) -> None:
     bed.kube.wait_phase(run, "Succeeded", within=300)
 
 
+def test_a_concurrency_that_is_to_be_found_settles_and_says_why(bed: Bed, vllm: str) -> None:
+    run = bed.create_run(
+        "auto",
+        datasets=[bed.dataset("B1", bed.prompts("auto.jsonl", 400))],
+        endpoints=[bed.endpoint(vllm)],
+        generation={"concurrency": "Auto"},
+        sampling={"temperature": "0", "maxCompletionTokens": 64},
+    )
+
+    status = bed.kube.wait(
+        run,
+        lambda status: status.get("progress", {}).get("concurrency", {}).get("settled", False),
+        300,
+        "a concurrency that has settled in",
+    )
+
+    chosen = status["progress"]["concurrency"]
+    assert 1 <= chosen["inForce"] <= 64, "the server works on 32 at once"
+    assert chosen["reason"]
+    bed.kube.wait(run, lambda status: status["progress"]["inFlight"] <= chosen["inForce"], 60, "it holds in")
+
+
 def test_an_operator_whose_runs_have_ended_writes_nothing_but_its_lease(bed: Bed, vllm: str) -> None:
     run = bed.create_run(
         "ended",

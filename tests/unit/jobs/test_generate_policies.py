@@ -240,8 +240,9 @@ def test_server_figures_are_summed_over_labels() -> None:
         'vllm:generation_tokens_total{engine="0"} 10.0\nvllm:generation_tokens_total{engine="1"} 5.0\n'
         'vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_waiting{engine="0"} 1.0\n'
         'vllm:num_requests_waiting_by_reason{reason="x"} 9.0\n'
+        'vllm:num_preemptions_total{engine="0"} 3.0\nvllm:num_preemptions_total{engine="1"} 1.0\n'
     )
-    assert read_figures(Engine.VLLM, page) == ServerFigures(15.0, 3.0)
+    assert read_figures(Engine.VLLM, page) == ServerFigures(15.0, 3.0, waiting=1.0, preemptions=4.0)
     assert read_figures(Engine.SGLANG, page) is None
 
 
@@ -251,7 +252,7 @@ NAMES = ("vllm:generation_tokens_total", "vllm:num_requests_running", "vllm:num_
 def test_timestamps_are_no_values() -> None:
     values = dict(zip(NAMES, (7, 2, 1), strict=True))
     page = "".join(f'{name}{{model="a b"}} {value} 1700000000000\n' for name, value in values.items())
-    assert read_figures(Engine.VLLM, page) == ServerFigures(7.0, 3.0)
+    assert read_figures(Engine.VLLM, page) == ServerFigures(7.0, 3.0, waiting=1.0)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ def test_a_garbled_page_has_no_figures(garbled: str) -> None:
 
 def test_a_line_of_something_else_may_be_garbled() -> None:
     good = "".join(f"{name} 1\n" for name in NAMES)
-    assert read_figures(Engine.VLLM, "x{\n" + good) == ServerFigures(1.0, 2.0)
+    assert read_figures(Engine.VLLM, "x{\n" + good) == ServerFigures(1.0, 2.0, waiting=1.0)
 
 
 @given(st.lists(st.sampled_from([*NAMES, "{", "}", '"', " ", "\n", "1", "=", ","]) | st.text()))

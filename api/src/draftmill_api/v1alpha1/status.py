@@ -127,11 +127,22 @@ class DatasetProgress(Counts):
     name: str = Field(max_length=40, description="Name of the dataset.")
 
 
+class ChosenConcurrency(ApiModel):
+    """What generation.concurrency Auto has found."""
+
+    in_force: Count = Field(description="Most requests in flight at once, now.")
+    settled: bool = Field(description="Whether it is found; else more is still tried.")
+    reason: str = Field(max_length=256, description="Why, with the figures that were measured.")
+
+
 class RunProgress(Counts):
     """Progress of the run."""
 
     retried: Count = Field(default=0, description="Requests that were sent again.")
     in_flight: Count = Field(default=0, description="Requests in flight.")
+    concurrency: ChosenConcurrency | None = Field(
+        default=None, description="With generation.concurrency Auto, what it has found."
+    )
     requests_per_second: str = Field(
         default="", max_length=16, description="Finished rows per second, two digits."
     )

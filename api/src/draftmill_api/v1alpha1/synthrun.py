@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, WithJsonSchema, model_validator
 
-from draftmill_api.base import ApiModel, Duration, Fraction, Rule, Temperature, says
+from draftmill_api.base import VALIDATIONS, ApiModel, Duration, Fraction, Rule, Temperature, says
 from draftmill_api.v1alpha1.lifecycle import RunSpec, Token
 from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.runstatus import RunStatus
@@ -180,6 +180,28 @@ _SHORT_BELOW = (
 )
 
 
+AUTO: Final = "Auto"
+"""The concurrency that is found by measuring."""
+Concurrency = Annotated[
+    Annotated[int, Field(ge=1, le=65536)] | Literal["Auto"],
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            VALIDATIONS: [
+                {
+                    "rule": "type(self) == int ? self >= 1 && self <= 65536 : self == 'Auto'",
+                    "message": "concurrency is the number of requests in flight at once: from 1 to 65536, "
+                    "or Auto",
+                }
+            ],
+        }
+    ),
+]
+_AUTO_ALONE = (
+    "generation.concurrency Auto measures what one worker does: leave out workers and concurrencyShort"
+)
+
+
 class Generation(ApiModel):
     """How requests are sent."""
 
@@ -192,12 +214,10 @@ class Generation(ApiModel):
         default_factory=dict,
         description="Arguments of the chat template, for example thinking: true; stored with each record.",
     )
-    concurrency: int = Field(
+    concurrency: Concurrency = Field(
         default=128,
-        ge=1,
-        le=65536,
-        description="Most requests in flight at once, over all servers, shared among the workers.",
-        json_schema_extra=says("concurrency is the number of requests in flight at once: from 1 to 65536"),
+        description="Most requests in flight at once, over all servers, shared among the workers; or Auto: "
+        "as many as bring more tokens per second, which one worker finds by measuring.",
     )
     short_prompt_tokens: int = Field(
         default=512,
@@ -266,7 +286,10 @@ class Generation(ApiModel):
 
     @model_validator(mode="after")
     def _short_prompts_have_no_lower_cap(self) -> Self:
-        if self.concurrency_short is not None and self.concurrency_short < self.concurrency:
+        if self.concurrency == AUTO:
+            if self.concurrency_short is not None or self.workers > 1:
+                raise ValueError(_AUTO_ALONE)
+        elif self.concurrency_short is not None and self.concurrency_short < self.concurrency:
             raise ValueError(_SHORT_BELOW)
         return self
 
@@ -343,13 +366,19 @@ class SynthRunSpec(RunSpec):
             "maxCompletionTokens must be smaller than server.contextLength, which holds prompt and answer",
         ),
         Rule(
+            "type(self.generation.concurrency) != int || "
             "self.generation.concurrency >= self.generation.workers",
             "generation.concurrency is shared among the workers: it cannot be smaller than workers",
         ),
         Rule(
-            "!has(self.generation.concurrencyShort) || "
+            "!has(self.generation.concurrencyShort) || type(self.generation.concurrency) != int || "
             "self.generation.concurrencyShort >= self.generation.concurrency",
             _SHORT_BELOW,
+        ),
+        Rule(
+            "type(self.generation.concurrency) == int || "
+            "(self.generation.workers == 1 && !has(self.generation.concurrencyShort))",
+            _AUTO_ALONE,
         ),
         Rule(
             "self.generation.errorPolicy.warnPercent <= self.generation.errorPolicy.pausePercent",

@@ -17,10 +17,15 @@ class ServerFigures:
     Attributes:
         generated: Tokens generated since it started.
         requests: Requests running and waiting.
+        waiting: Of those, the ones in its queue.
+        preemptions: How often it took a request's memory for another one since it started; 0 when it does not
+            tell.
     """
 
     generated: float
     requests: float
+    waiting: float = 0.0
+    preemptions: float = 0.0
 
 
 _NAMES = {
@@ -35,11 +40,20 @@ _NAMES = {
 }
 
 
+_PREEMPTIONS = {
+    Engine.VLLM: "vllm:num_preemptions_total",
+    Engine.SGLANG: "sglang:num_retracted_requests_total",  # num_retracted_reqs is of the last batch alone
+}
+
+
 def read_figures(engine: Engine, page: str) -> ServerFigures | None:
     """Sums each figure over its labels; None when the page does not have them all, or garbles them."""
     generated_name, request_names = _NAMES[engine]
     names = (generated_name, *request_names)
-    lines = [line for line in page.split("\n") if line.startswith(names)]  # few of many: the rest is not ours
+    preemptions = _PREEMPTIONS[engine]
+    lines = [
+        line for line in page.split("\n") if line.startswith((*names, preemptions))
+    ]  # few of many: the rest is not ours
     sums: dict[str, float] = {}
     try:
         for family in text_string_to_metric_families("\n".join(lines)):
@@ -49,4 +63,8 @@ def read_figures(engine: Engine, page: str) -> ServerFigures | None:
         return None
     if not all(math.isfinite(sums.get(name, math.nan)) for name in names):
         return None
-    return ServerFigures(sums[generated_name], sum(sums[name] for name in request_names))
+    requests = sum(sums[name] for name in request_names)
+    preempted = sums.get(preemptions, 0.0)
+    if not math.isfinite(preempted):
+        return None
+    return ServerFigures(sums[generated_name], requests, sums[request_names[1]], preempted)

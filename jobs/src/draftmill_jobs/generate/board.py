@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from draftmill_api.progress import Concern, Progress, WorkerState
-from draftmill_api.v1alpha1.status import RunProgress
+from draftmill_api.v1alpha1.status import ChosenConcurrency, RunProgress
 from draftmill_jobs.generate.eta import Eta
 from draftmill_jobs.generate.outlook import Outlook
 from draftmill_jobs.generate.pace import Pace
@@ -37,6 +37,7 @@ class Board:
     in_flight: int = 0
     recent_errors: int = 0
     warning: str = ""
+    concurrency: ChosenConcurrency | None = None
     tallies: list[Tally] = field(default_factory=list)
     failures: FailureTally = field(default_factory=FailureTally)
     request_failures: Counter[str] = field(default_factory=Counter)
@@ -87,6 +88,7 @@ class Board:
             **counts,
             retried=self.retried,
             in_flight=self.in_flight,
+            concurrency=self.concurrency,
             requests_per_second=two_digits(requests) if running and requests else "",
             tokens_per_second=int(float(two_digits(tokens))) if running and requests else None,
             average_completion_tokens=counts["completion_tokens"] // counts["done"]

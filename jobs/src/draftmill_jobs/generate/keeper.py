@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 _POLL = 1.0  # seconds between looks at a server that is not up
 _LOOKS_PER_LIMIT = 20  # looks at its metrics within a stall timeout
-_SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 5.0  # seconds between them
+_SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 1.0  # seconds between them
 
 
 class Prover(Protocol):

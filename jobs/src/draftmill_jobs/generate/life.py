@@ -44,12 +44,14 @@ class Life:
     Attributes:
         last_sign: Monotonic seconds of the last sign of life.
         figures: The server's own; None when it has no metrics.
+        figures_at: Monotonic seconds of the last look at them.
         shortage_since: Since when the server has had fewer requests than we have with it.
     """
 
     last_sign: float
     flights: set[Flight] = field(default_factory=set)
     figures: ServerFigures | None = None
+    figures_at: float = 0.0
     shortage_since: float | None = None
 
     def byte_came(self, flight: Flight, now: float) -> None:
@@ -65,7 +67,7 @@ class Life:
         """Takes in the server's own figures."""
         if figures is not None and (self.figures is None or figures.generated != self.figures.generated):
             self.last_sign = now
-        self.figures = figures
+        self.figures, self.figures_at = figures, now
         if figures is None or figures.requests >= len(self.flights):
             self.shortage_since = None
         elif self.shortage_since is None:

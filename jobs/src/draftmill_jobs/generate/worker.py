@@ -19,7 +19,7 @@ from draftmill_api.names import ATTEMPT_VARIABLE
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.status import RunProgress
-from draftmill_api.v1alpha1.synthrun import Generation
+from draftmill_api.v1alpha1.synthrun import AUTO, Generation
 from draftmill_jobs.engines.base import Route
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.routes import route_for
@@ -30,6 +30,7 @@ from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import EndpointPool, EndpointState
 from draftmill_jobs.generate.fleet import Fleet
 from draftmill_jobs.generate.guard import Guard, WhenPaused
+from draftmill_jobs.generate.knee import START
 from draftmill_jobs.generate.limiter import Caps, Hold, Limiter
 from draftmill_jobs.generate.opening import open_all
 from draftmill_jobs.generate.outage import Outage
@@ -38,6 +39,7 @@ from draftmill_jobs.generate.quota import Quota
 from draftmill_jobs.generate.reporting import Reporter, keep_reporting, reporter, warn_of_lengths
 from draftmill_jobs.generate.resume import OpenDataset
 from draftmill_jobs.generate.tokenize import TokenizerThread
+from draftmill_jobs.generate.tuning import Tuner
 from draftmill_jobs.generate.writer import Writer
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.shared.config import LoadedConfig, watch
@@ -199,6 +201,7 @@ class Worker:
             )
             fleet.use(self._loaded.config.endpoints, self._caps_of_servers())
             use = partial(self._use, fleet=fleet, admissions=admissions)
+            tuner = Tuner(pool, self._board, lambda limit: self._use_caps(Caps(limit, limit), admissions))
             work = group.create_task(admissions.run())
             stopped = group.create_task(stop.wait())
             paused = group.create_task(self._guard.until_tripped())
@@ -208,6 +211,7 @@ class Worker:
                 group.create_task(writer.run()),
                 group.create_task(watch(self._path, self._loaded, use)),
                 group.create_task(self._observe(pool, writer)),
+                group.create_task(tuner.run(self._is_auto)),
                 group.create_task(keep_reporting(self._board, self._clock, shown)),
             ]
             ends = {work, stopped, paused} if self._when_paused is WhenPaused.EXIT else {work, stopped}
@@ -237,9 +241,8 @@ class Worker:
         self._board.config_hash = loaded.hash
         generation = loaded.config.generation
         self._quota.change(*_per_minute(generation, self._share), self._clock())
-        self._limiter.set_caps(_caps(generation, self._share))
-        allow_connections(self._limiter.caps.total)
-        admissions.use_caps()
+        if not self._is_auto() or not self._board.concurrency:
+            self._use_caps(_caps(generation, self._share), admissions)
         self._guard.use(generation.error_policy, loaded.config.resume_token)
         fleet.use(loaded.config.endpoints, self._caps_of_servers())
 
@@ -249,6 +252,14 @@ class Worker:
             self._limiter.pause(Hold.STORAGE_FULL)
         else:
             self._limiter.resume(Hold.STORAGE_FULL)
+
+    def _is_auto(self) -> bool:
+        return self._loaded.config.generation.concurrency == AUTO
+
+    def _use_caps(self, caps: Caps, admissions: Admissions) -> None:
+        self._limiter.set_caps(caps)
+        allow_connections(caps.total)
+        admissions.use_caps()
 
     def _caps_of_servers(self) -> dict[str, int | None]:
         """This worker's part of the requests that each server may have."""
@@ -309,6 +320,8 @@ class Worker:
 
 
 def _caps(generation: Generation, share: Share) -> Caps:
+    if isinstance(generation.concurrency, str):
+        return Caps(START, START)  # until more is measured
     total = generation.concurrency_short or generation.concurrency
     return Caps(long=share.of_concurrency(generation.concurrency), total=share.of_concurrency(total))
 

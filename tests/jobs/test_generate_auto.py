@@ -1,0 +1,40 @@
+"""`concurrency: Auto` against a server that gets no faster beyond some requests at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftmill_jobs.generate import keeper, knee, tuning
+from tests.support.engine_server import EngineServer, Reaction, Reply, Request
+from tests.support.job import Job, prompts
+from tests.support.job_pages import in_force, progress_when
+from tests.support.ports import free_port
+
+KNEE = 16
+
+
+async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knee, "_SETTLE", 0.3)
+    monkeypatch.setattr(tuning, "_LOOK", 0.1)
+    monkeypatch.setattr(keeper, "_LONGEST_LOOK", 0.1)
+
+    def script(_: Request) -> Reaction:
+        return Reply(delay=0.05 * max(1.0, server.in_flight / KNEE))
+
+    server.script = script
+    job.datasets, job.generation = {"A": prompts(20_000)}, {"concurrency": "Auto"}
+    port = free_port()
+    async with job.use(server).generating(port):
+        seen = await progress_when(
+            port, lambda seen: seen.progress.concurrency is not None and seen.progress.concurrency.settled
+        )
+        chosen = seen.progress.concurrency
+        assert chosen is not None
+        assert 12 <= chosen.in_force <= 40
+        assert "tokens/s" in chosen.reason
+        job.generation = {"concurrency": 3}
+        await in_force(job, port)
+        await progress_when(port, lambda seen: seen.progress.in_flight == 3)
+        await progress_when(port, lambda seen: seen.progress.concurrency is None)
