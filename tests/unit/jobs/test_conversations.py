@@ -102,11 +102,13 @@ def test_conversations_that_begin_alike_share_the_answers_to_it(settled_first: b
     ready: list[Question] = []
     if not settled_first:
         ready += talks.open(other, [None, [0]]).ready
+        assert talks.branching == 1, "as long as it waits, it takes room of what is read ahead"
     ready += talks.settle(Row(root.key, 0), said(root, "own")).ready
     if settled_first:
         ready += talks.open(other, [None, [0]]).ready
     assert sorted(contents(question)[-1] for question in ready) == ["u1", "v1"]
     assert all(contents(question)[:2] == ["u0", "own"] for question in ready)
+    assert talks.branching == 0
     with pytest.raises(MissingTurnError):  # what nobody needs any more is forgotten
         talks.open(conversation(user("u0"), assistant("a"), user("w1"), position=2), [None, [0]])
 

@@ -10,7 +10,7 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate import retry
 from draftmill_jobs.plan.planning import plan
-from tests.support.engine_server import EngineServer, Fail, Reaction, Reply, Request
+from tests.support.engine_server import EngineServer, Fail, Hold, Reaction, Reply, Request
 from tests.support.job import Job, until
 from tests.support.talks import check_histories, talk, talks, turns_of
 from tests.support.tiny_model import CLOSE, END, FIRST_NUMBER, Thinking, TinyModel
@@ -185,4 +185,18 @@ async def test_short_prompts_pass_long_ones_of_conversations_too(job: Job, serve
     job.datasets = {"A": talks(40)}
     job.generation = {"concurrency": 2, "concurrencyShort": 6, "shortPromptTokens": 12}
     await job.generate()
+    check_histories(job)
+
+
+async def test_a_thousand_conversations_that_begin_alike_are_read_no_faster_than_they_are_asked(
+    job: Job, server: EngineServer
+) -> None:
+    """Those that wait for the one answer to their beginning take room of what is read ahead."""
+    server.script = lambda request: Hold() if request.number == 0 else Reply()
+    job.datasets = {"A": [talk("w1", f"w2 w{number}") for number in range(1000)]}
+    async with job.generating() as task:
+        await until(lambda: len(server.held) == 1)
+        server.let_go()
+        _, progress = await task
+    assert (progress.done, progress.skipped) == (1001, 999)
     check_histories(job)

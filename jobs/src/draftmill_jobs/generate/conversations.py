@@ -100,11 +100,12 @@ class MissingTurnError(Exception):
 
 
 class _Turn(NamedTuple):
-    """A turn that goes on from another one."""
+    """A turn that goes on from another one, perhaps of an earlier conversation."""
 
     row: SourceRow
     sample: int
     before: SourceRow
+    is_branch: bool
 
 
 class Conversations:
@@ -121,6 +122,12 @@ class Conversations:
         self._earlier = dict(earlier)
         self._pending: set[Row] = set()
         self._waiting: defaultdict[Row, list[_Turn]] = defaultdict(list)
+        self._branching = 0
+
+    @property
+    def branching(self) -> int:
+        """Turns that wait for one of an earlier conversation."""
+        return self._branching
 
     @property
     def waiting(self) -> int:
@@ -151,14 +158,16 @@ class Conversations:
                 ]
                 continue
             before = turns[place - 1]
-            if wanted and samples[place - 1] is None:
+            is_branch = samples[place - 1] is None
+            if wanted and is_branch:
                 self._branches[before.key] -= 1
             for sample in wanted or ():
                 earlier = Row(before.key, sample)
                 if earlier in self._pending:
-                    self._waiting[earlier].append(_Turn(row, sample, before))
+                    self._waiting[earlier].append(_Turn(row, sample, before, is_branch))
+                    self._branching += is_branch
                 else:
-                    begins.append((_Turn(row, sample, before), self._recall(earlier)))
+                    begins.append((_Turn(row, sample, before, is_branch), self._recall(earlier)))
         for turn, outcome in begins:
             self._begin(turn, outcome, steps)
         return steps
@@ -174,6 +183,7 @@ class Conversations:
         if self._branches[row.key] > 0:
             self._earlier[row] = outcome
         for turn in self._waiting.pop(row, ()):
+            self._branching -= turn.is_branch
             self._begin(turn, outcome, steps)
 
     def _begin(self, turn: _Turn, outcome: Outcome, steps: Steps) -> None:

@@ -179,7 +179,8 @@ class Feed:
 
     @property
     def _is_full(self) -> bool:
-        return len(self._rows) >= _MOST_AHEAD or self._rows.size >= self._largest_ahead
+        ahead = len(self._rows) + self._conversations.branching
+        return ahead >= _MOST_AHEAD or self._rows.size >= self._largest_ahead
 
     def _note(self) -> None:
         """Tells whoever waits for it that a row has gone."""
