@@ -30,7 +30,7 @@ cluster-status: ## Say whether it runs, and how to use it
 	@$(DEV) cluster-status
 
 ##@ Test
-.PHONY: test test-unit test-jobs test-api test-e2e test-life test-chaos lint bench bench-generator bench-resume bench-cluster bench-extract bench-train
+.PHONY: test test-unit test-jobs test-api test-e2e test-life test-chaos lint bench bench-generator bench-resume bench-tail bench-cluster bench-extract bench-train
 test: venv ## All tests but the two below; starts what they need (needs root)
 	@failed=0; \
 	$(MAKE) --no-print-directory test-unit || failed=1; \
@@ -63,13 +63,16 @@ lint: venv ## Style, types, import rules, generated files
 	@$(BIN)/lint-imports
 	@PYTHONPATH=dev $(BIN)/python -m draftmill_dev.generate --check
 
-bench: bench-generator bench-resume bench-cluster bench-extract bench-train ## All benchmarks
+bench: bench-generator bench-resume bench-tail bench-cluster bench-extract bench-train ## All benchmarks
 
 bench-generator: venv ## The generator beside datatrove, a bare loop and vLLM's own benchmark; memory, CPU for a request
 	@$(BIN)/python benchmarks/generator.py
 
 bench-resume: venv ## Going on where a million records end: seconds and memory
 	@$(BIN)/python benchmarks/resume.py
+
+bench-tail: venv ## Places that stand idle while the last answers come, by the order of the rows
+	@$(BIN)/python benchmarks/tail.py
 
 bench-train: venv ## Speed of training beside SpecForge, speculators and a plain loop
 	@$(BIN)/python benchmarks/train.py
