@@ -3,7 +3,8 @@
 Each line of the table is one whole life of `draftmill generate`, from the interpreter's first instruction to
 its exit code, in a folder that an earlier attempt left behind: CPU seconds, which a busy machine bends least,
 and the most memory that the program had. A thousand rows are left to do, so the line ends with the last of
-them; `wall` is what a user waits.
+them; the seconds without a name are what a user waits. Public failure 31 (vllm#30268, #52505): a million rows
+neither fill the memory nor wait for the end to be written.
 """
 
 from __future__ import annotations

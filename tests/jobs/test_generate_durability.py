@@ -62,7 +62,10 @@ async def test_sigterm_lets_answers_finish_and_asks_to_be_retried(job: Job, slow
 TAILS = {
     "half a line": b'{"id": "7", "te',
     "half a line and an end": b'{"id": "7", "te\n\n',
+    "half a character": '{"id": "7", "text": "é'.encode()[:-1],
+    "a whole line without its end": b'{"id": "0123456789abcdef0123456789abcdef"}',
     "zeros": b"\0" * 100,
+    "half a line, zeros and an end": b'{"id": "7", "te' + b"\0" * 4096 + b"\n",
     "blank lines": b"\n\n",
     "half a line of another kind": b'["id"]\n{"id"',
 }
@@ -192,6 +195,21 @@ async def test_other_rows_of_the_same_prompts_go_on(
     assert (code, progress.total, progress.errors) == (ExitCode.DONE, len(rows), 0)
     assert set(server.by_prompt.values()) == {1}, "no prompt was asked twice"
     assert job.finish().progress.total == len(rows)
+
+
+async def test_answers_that_come_in_reverse_are_those_of_their_own_prompts(
+    job: Job, server: EngineServer
+) -> None:
+    """Public failure 10 (distilabel#587, #989, #649): answers in another order are not shifted among rows."""
+    server.script = lambda request: Reply(delay=0.02 * (16 - request.number % 16))
+    job.use(server).datasets = {"A": prompts(48)}
+    await job.generate()
+    lines = job.lines()
+    assert [line["sample_id"] for line in lines] != sorted(line["sample_id"] for line in lines)
+    for line in lines:
+        assert line["messages"][-1]["content"] == prompts(1, start=line["sample_id"])[0]["prompt"]
+        assert line["output_ids"] == answer_ids(job.model, line["prompt_ids"])
+    assert len(unique(lines)) == 48
 
 
 async def test_a_limit_that_lets_other_rows_in_changes_no_prompt(job: Job, server: EngineServer) -> None:

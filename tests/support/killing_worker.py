@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -94,17 +96,64 @@ class Forked:
         self._process.kill()
         self._process.join()
 
+    def ask_to_end(self) -> None:
+        """Sends SIGTERM."""
+        self._process.terminate()
 
-def _work(step: str, config: str) -> None:
+
+@dataclass(frozen=True)
+class ForkedWorkers:
+    """Several workers of a step that share its rows, each in a process of its own."""
+
+    step: str
+    count: int
+
+    def start(self, config: Path) -> Running:
+        """Forks them all."""
+        shares = [f"{index}/{self.count}" for index in range(self.count)]
+        return Together([Forked(_work, self.step, str(config), share) for share in shares])
+
+
+class Together:
+    """Processes that end together."""
+
+    def __init__(self, processes: list[Forked]) -> None:
+        self._processes = processes
+
+    def code(self, within: float) -> int | None:
+        """The greatest of their exit codes."""
+        end = time.monotonic() + within
+        codes = [process.code(max(0.0, end - time.monotonic())) for process in self._processes]
+        known = [code for code in codes if code is not None]
+        return max(known) if len(known) == len(codes) else None
+
+    def kill(self) -> None:
+        for process in self._processes:
+            process.kill()
+
+    def terminate(self) -> None:
+        """Sends SIGTERM to all, and waits for their ends."""
+        for process in self._processes:
+            process.ask_to_end()
+        for process in self._processes:
+            assert process.code(_END) in (ExitCode.INTERRUPTED, ExitCode.DONE, -signal.SIGTERM)
+
+
+def _work(step: str, config: str, share: str = "0/1") -> None:
+    from draftmill_api.names import WORKER_VARIABLE
     from draftmill_jobs.main import Options, Step, run_step
 
+    os.environ[WORKER_VARIABLE] = share
     sys.exit(int(run_step(Step(step), Path(config), Options())))
 
 
-def kill_until_done(job: Job, starter: Starter, *, kills: int, rng: random.Random) -> int:
+def kill_until_done(
+    job: Job, starter: Starter, *, kills: int, rng: random.Random, terminated: float = 0.0
+) -> int:
     """Starts the worker again and again; returns how often it was killed before it ended by itself.
 
-    Each is killed at a random instant of its work: a random time after its first new record.
+    Each is killed at a random instant of its work: a random time after its first new record. Before some of
+    the kills, a share of them on average, workers of `ForkedWorkers` are asked to end by SIGTERM.
     """
     config = job.write()
     for number in range(kills):
@@ -114,6 +163,8 @@ def kill_until_done(job: Job, starter: Starter, *, kills: int, rng: random.Rando
                 return number
             if worker.code(rng.uniform(0.0, 0.5)) is not None:
                 return number
+            if isinstance(worker, Together) and rng.random() < terminated:
+                worker.terminate()
             worker.kill()
     with _started(starter, config) as worker:
         assert worker.code(_END) == ExitCode.DONE
