@@ -99,6 +99,7 @@ def test_defaults_are_filled_in_by_the_api_server(api: kube.Kube) -> None:
         "shortPromptTokens": 512,
         "connectTimeout": "10s",
         "stallTimeout": "600s",
+        "outageTimeout": "1h",
         "retries": 3,
         "errorPolicy": {"warnPercent": 2, "pausePercent": 5, "window": 500},
         "onPause": {"freeServersAfter": "15m"},

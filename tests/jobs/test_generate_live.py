@@ -283,7 +283,8 @@ async def test_a_disk_that_does_not_take_what_was_left_out_ends_the_attempt(
 async def test_a_token_cap_counts_no_answers_of_rows_that_the_source_no_longer_has(
     job: Job, server: EngineServer
 ) -> None:
-    job.use(server).datasets = {"A": prompts(40)}
+    job.use(server).datasets = {"A": [*prompts(40), *prompts(100, start=100)]}
+    job.dataset_fields = {"maxTokens": 640}
     await job.generate()
     job.datasets = {"A": [*prompts(5), *prompts(100, start=100)]}
     job.dataset_fields = {"maxTokens": 320}
