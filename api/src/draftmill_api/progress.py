@@ -50,6 +50,20 @@ class Concern(StrEnum):
     """The median length of the answers fell by half."""
 
 
+class ServerProgress(ApiModel):
+    """What a worker knows of one server."""
+
+    name: str = Field(description="Name of the endpoint.")
+    state: str = Field(description="starting, proving, up, or tripped: taken out after failures.")
+    in_flight: Count = Field(description="Requests of this worker that it has, or is about to have.")
+    limit: Count | None = Field(
+        default=None, description="Most of them at once: its cap, or less after refusals."
+    )
+    refused: Count = Field(default=0, description="Requests that it refused for lack of room.")
+    cuts: Count = Field(default=0, description="How often its limit was cut for that.")
+    problem: str = Field(default="", description="Why it is not up, in a sentence.")
+
+
 class Progress(ApiModel):
     """The state of one worker, as JSON at `/progress`."""
 
@@ -64,6 +78,7 @@ class Progress(ApiModel):
     extraction: ExtractProgress | None = Field(default=None, description="Of an extractor.")
     training: TrainProgress | None = Field(default=None, description="Of a trainer's first rank.")
     datasets: list[DatasetProgress] = Field(default_factory=list)
+    servers: list[ServerProgress] = Field(default_factory=list, description="Of a generator.")
     failures: list[Failure] = Field(default_factory=list, description="Every reason, most frequent first.")
     request_failures: dict[str, Count] = Field(
         default_factory=dict,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from prometheus_client import generate_latest
 
+from draftmill_api.progress import Progress, WorkerState
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
 from draftmill_jobs.generate.breaker import TRIPS_AT, Breaker
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
 from draftmill_jobs.generate.outage import Outage
+from draftmill_jobs.shared.http import ProgressCollector
 from tests.support.endpoints import an_endpoint
 
 UP, TRIPPED = EndpointState.UP, EndpointState.TRIPPED
@@ -125,3 +128,19 @@ def test_an_outage_lasts_while_servers_are_named_and_none_is_up(
     outage = Outage(100.0)
     assert outage.seconds(states, 150.0) == seconds
     assert outage.seconds([TRIPPED], 151.0) == seconds + 1
+
+
+async def test_what_is_known_of_a_server_is_told(pool: EndpointPool) -> None:
+    endpoint = pool.endpoints["s0"]
+    endpoint.gate.set_cap(8)
+    endpoint.gate.refused(endpoint.gate.take(), 0.0, None)
+    told = fail(pool, FailureKind.SERVER_ERROR).progress()
+    assert (told.name, told.state, told.in_flight, told.limit) == ("s0", "tripped", 1, 1)
+    assert (told.refused, told.cuts) == (1, 1)
+    assert told.problem.startswith("10 requests in a row failed")
+    page = generate_latest(
+        ProgressCollector(Progress(state=WorkerState.RUNNING, config_hash="", servers=[told]))
+    )
+    assert b'draftmill_server_up{server="s0"} 0.0' in page
+    assert b'draftmill_server_limit{server="s0"} 1.0' in page
+    assert b'draftmill_server_refused_total{server="s0"} 1.0' in page

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from draftmill_api.progress import Concern, Progress, WorkerState
+from draftmill_api.progress import Concern, Progress, ServerProgress, WorkerState
 from draftmill_api.v1alpha1.status import ChosenConcurrency, RunProgress
 from draftmill_jobs.generate.eta import Eta
 from draftmill_jobs.generate.outlook import Outlook
@@ -38,6 +38,7 @@ class Board:
     recent_errors: int = 0
     warning: str = ""
     concurrency: ChosenConcurrency | None = None
+    servers: list[ServerProgress] = field(default_factory=list)
     tallies: list[Tally] = field(default_factory=list)
     failures: FailureTally = field(default_factory=FailureTally)
     request_failures: Counter[str] = field(default_factory=Counter)
@@ -109,6 +110,7 @@ class Board:
             config_hash=self.config_hash,
             progress=self.run_progress(now),
             datasets=[tally.progress() for tally in self.tallies],
+            servers=self.servers,
             failures=self.failures.most_common(),
             request_failures=dict(self.request_failures),
             message=self.message,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 
+from draftmill_api.progress import ServerProgress
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.client import Session, is_healthy, send
@@ -59,6 +61,19 @@ class Endpoint:
     def load(self) -> int:
         """Requests that it has of us, or is about to have."""
         return max(self.gate.taken, len(self.life.flights))
+
+    def progress(self) -> ServerProgress:
+        """What there is to tell of it."""
+        limit = self.gate.limit
+        return ServerProgress(
+            name=self.spec.name,
+            state=self.state.value,
+            in_flight=self.load,
+            limit=None if math.isinf(limit) else int(limit),
+            refused=self.gate.refusals,
+            cuts=self.gate.generation,
+            problem=self.problem,
+        )
 
 
 class EndpointPool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from draftmill_api.names import JOB_HTTP_PORT
-from draftmill_api.progress import Progress
+from draftmill_api.progress import Progress, ServerProgress
 from draftmill_api.v1alpha1.extractstatus import ExtractProgress
 from draftmill_api.v1alpha1.trainstatus import TrainProgress
 from draftmill_jobs.errors import JobRefusedError
@@ -130,6 +130,23 @@ class ProgressCollector(Collector):
         yield from (rows, total, tokens, failures, requests)
         yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=run.in_flight)
         yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=run.retried)
+        yield from _of_servers(self._progress.servers)
+
+
+def _of_servers(servers: Sequence[ServerProgress]) -> Iterable[Metric]:
+    is_up = GaugeMetricFamily("draftmill_server_up", "Whether rows may go there.", labels=["server"])
+    in_flight = GaugeMetricFamily("draftmill_server_requests", "Requests it has.", labels=["server"])
+    limit = GaugeMetricFamily("draftmill_server_limit", "Most requests at once.", labels=["server"])
+    refused = CounterMetricFamily("draftmill_server_refused", "Requests it refused.", labels=["server"])
+    cuts = CounterMetricFamily("draftmill_server_cuts", "Cuts of its limit.", labels=["server"])
+    for server in servers:
+        is_up.add_metric([server.name], float(server.state == "up"))
+        in_flight.add_metric([server.name], server.in_flight)
+        if server.limit is not None:
+            limit.add_metric([server.name], server.limit)
+        refused.add_metric([server.name], server.refused)
+        cuts.add_metric([server.name], server.cuts)
+    yield from (is_up, in_flight, limit, refused, cuts)
 
 
 def _of_extraction(progress: ExtractProgress) -> Iterable[Metric]:
