@@ -11,7 +11,7 @@ import pytest
 
 from draftmill_api.record import prompt_key, row_id
 from draftmill_dev import release
-from tests.support.bed import Bed
+from tests.support.bed import BEYOND_CONTEXT, Bed
 from tests.support.kube import is_ready
 from tests.support.records_on_disk import lines
 from tests.support.waiting import until
@@ -160,7 +160,7 @@ def prompts(bed: Bed) -> str:
 
 def questions() -> Iterator[str]:
     for number in range(ROWS):
-        words = "one more word and " * 800 if number in TOO_LONG else ""
+        words = BEYOND_CONTEXT if number in TOO_LONG else ""
         yield f"{words}What is {number} times {number + 7}?"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,8 @@ from tests.support.waiting import until
 
 MODEL_NAME = "smollm2-135m"
 JOB_USER = 65532
+BEYOND_CONTEXT = "one more word and " * 800
+"""Before a prompt, makes it longer than the context of the tests' model servers."""
 _OPERATOR = "app.kubernetes.io/component=operator"
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
@@ -86,11 +88,20 @@ class Bed:
         """A server that someone else runs."""
         return {"name": "shared", "url": url, "engine": "VLLM"}
 
-    def prompts(self, file: str, count: int) -> str:
-        """Writes distinct prompts and returns their file's path below the data volume."""
+    def prompts(self, file: str, count: int, *, too_long: Container[int] = ()) -> str:
+        """Writes distinct prompts and returns their file's path below the data volume.
+
+        Args:
+            file: Name of the file.
+            count: Number of prompts.
+            too_long: Those of them that a model server refuses, each time, for their length.
+        """
         path = self.data / "prompts" / file
         path.parent.mkdir(exist_ok=True)
-        questions = (f"What is {number} plus {count}? Explain each step." for number in range(count))
+        questions = (
+            f"{BEYOND_CONTEXT if number in too_long else ''}What is {number} plus {count}? Explain each step."
+            for number in range(count)
+        )
         rows = ({"messages": [{"role": "user", "content": question}]} for question in questions)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return str(path.relative_to(self.data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.bed import MODEL_NAME, Bed
-from tests.support.records_on_disk import assert_complete
+from tests.support.records_on_disk import assert_complete, lines
 from tests.support.waiting import quiet_for, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+GOES_ON_WITHIN = 30.0  # seconds from an edit to a paused worker's next row, as its status shows it
 
 
 def test_output_ids_are_those_of_a_direct_request(bed: Bed, vllm: str) -> None:
@@ -122,6 +125,48 @@ def test_concurrency_can_be_changed_while_running(bed: Bed, vllm: str) -> None:
     bed.kube.wait_phase(run, "Succeeded", within=300)
 
 
+def test_a_run_pauses_above_five_percent_of_failed_rows_and_goes_on_when_it_is_told_to(
+    bed: Bed, vllm: str
+) -> None:
+    """Two of a window of 20 are above the default of 5 %; one more row may be in flight when it trips."""
+    rows, too_long = 20, 6
+    run = bed.create_run(
+        "tripped",
+        datasets=[bed.dataset("B1", bed.prompts("tripped.jsonl", rows, too_long=range(too_long)))],
+        endpoints=[bed.endpoint(vllm)],
+        generation={"concurrency": 1, "errorPolicy": {"window": rows}},
+        sampling={"temperature": "0", "maxCompletionTokens": 8},
+    )
+    status = bed.kube.wait_phase(run, "Paused", within=120)
+    _assert_tripped(status)
+    pod = bed.kube.running_pod(run, "worker").metadata.uid
+
+    bed.kube.patch_run(run, {"spec": {"resumeToken": "with-a-fresh-window"}})
+
+    status = bed.kube.wait(
+        run,
+        lambda status: status["phase"] == "Paused" and status["progress"]["errors"] >= 4,
+        GOES_ON_WITHIN,
+        "two further failed rows, and another pause, of",
+    )
+    _assert_tripped(status)
+    assert bed.kube.running_pod(run, "worker").metadata.uid == pod
+
+    bed.kube.patch_run(run, {"spec": {"generation": {"errorPolicy": {"pausePercent": 50}}}})
+
+    bed.kube.wait(run, lambda status: status["phase"] != "Paused", GOES_ON_WITHIN, "going on with")
+    status = bed.kube.wait_phase(run, "Succeeded", within=120)
+    counts = status["progress"]
+    assert (counts["done"], counts["errors"], counts["total"]) == (rows - too_long, too_long, rows)
+    (failure,) = status["failures"]
+    assert (failure["reason"], failure["count"]) == ("context_overflow", too_long)
+    assert failure["remedy"].startswith("raise server.contextLength")
+    assert_complete(bed.output(run), {"B1": rows - too_long})
+    letters = list(lines(bed.output(run), "dead_letter*.jsonl"))
+    assert len({letter["id"] for letter in letters}) == len(letters) == too_long
+    assert all(letter["permanent"] and letter["tries"] == 1 for letter in letters)
+
+
 def test_a_concurrency_that_is_to_be_found_settles_and_says_why(bed: Bed, vllm: str) -> None:
     run = bed.create_run(
         "auto",
@@ -177,6 +222,14 @@ def _ask(url: str, messages: list[dict[str, Any]], tokens: int) -> dict[str, Any
     )
     with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310  a server of ours
         return dict(json.loads(answer.read()))
+
+
+def _assert_tripped(status: dict[str, Any]) -> None:
+    (paused,) = (each for each in status["conditions"] if each["type"] == "Paused")
+    assert (paused["status"], paused["reason"]) == ("True", "ErrorPolicyTripped")
+    assert (status["reason"], status["message"]) == ("ErrorPolicyTripped", paused["message"])
+    figures = r"paused: 2 of the last \d+ asked rows failed, 10 % of a window of 20 \(pausePercent is 5\); "
+    assert re.match(figures + r"most often context_overflow \(2\), for example row ", paused["message"])
 
 
 def _assert_manifest(bed: Bed, run: str, status: dict[str, Any]) -> None:
