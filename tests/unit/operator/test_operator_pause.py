@@ -86,6 +86,21 @@ class TestPaused:
         assert decision.facts is not None
         assert decision.facts.pause is None
 
+    def test_a_pause_after_another_word_to_go_on_is_another_pause_though_nobody_saw_it_run(self) -> None:
+        decision = decide(paused_at(60, pause=PAUSE, resumeToken="again"))
+        assert decision.facts is not None
+        assert decision.facts.pause is not None
+        assert decision.facts.pause.since != START
+        assert decision.facts.pause.resume_token == "again"
+        assert decision.requeue_after == 900
+
+    def test_a_pause_keeps_its_beginning_and_tells_the_newest_figures(self) -> None:
+        before = PAUSE.model_copy(update={"message": "5.2 % failed", "recent_errors": 26})
+        decision = decide(paused_at(60, pause=before))
+        assert decision.facts is not None
+        assert decision.facts.pause == PAUSE
+        assert decision.requeue_after == 840
+
     def test_one_of_several_paused_workers_does_not_pause_the_run(self) -> None:
         seen = Observed(
             workers=(job(pod("a"), attempt=1), job(pod("b"), attempt=1, worker=1)),

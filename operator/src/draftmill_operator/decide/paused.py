@@ -67,7 +67,11 @@ def _answers(situation: Situation) -> list[Progress] | None:
 
 
 def _pause(situation: Situation, answers: list[Progress], policy: PausePolicy) -> Pause:
-    """The pause that is recorded, unless there is another reason now; failed rows go before a full volume."""
+    """What the workers say, since when it is so; failed rows go before a full volume.
+
+    With another reason, or after another word to go on, it is another pause, whether or not anybody saw the
+    workers go on between the two.
+    """
     worst = max(answers, key=lambda answer: (answer.state is WorkerState.PAUSED, answer.recent_errors))
     pause = Pause(
         since=situation.now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -77,4 +81,6 @@ def _pause(situation: Situation, answers: list[Progress], policy: PausePolicy) -
         resume_token=policy.resume_token,
     )
     recorded = situation.facts.pause
-    return recorded if recorded is not None and recorded.reason == pause.reason else pause
+    if recorded is None or (recorded.reason, recorded.resume_token) != (pause.reason, pause.resume_token):
+        return pause
+    return pause.model_copy(update={"since": recorded.since})
