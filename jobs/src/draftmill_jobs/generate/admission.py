@@ -114,14 +114,14 @@ class Admissions:
             self._set_aside.add(task)
             task.add_done_callback(self._set_aside.discard)
         else:
-            lease = await self._asker.lease(size)
+            lease = await self._asker.lease(feed.dataset, question, size)
             task = group.create_task(self._ask(feed, question, lease, course))
         self._rows.add(task)
         task.add_done_callback(self._rows.discard)
 
     async def _ask_later(self, feed: Feed, question: Question, course: Course) -> None:
         """Asks a long row when those before it have had their place."""
-        lease = await self._asker.lease(Size.LONG)
+        lease = await self._asker.lease(feed.dataset, question, Size.LONG)
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - runs in a task of its own
         self._set_aside.discard(task)

@@ -17,6 +17,7 @@ from draftmill_api.record import DeadLetter, RecordModel
 from draftmill_jobs.engines.base import Answer, Ask
 from draftmill_jobs.engines.failures import LOSSES, RequestFailedError, Verdict
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.generate.affinity import prefix_of
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.conversations import Outcome, answered, outcome_of
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
@@ -130,11 +131,22 @@ class Asker:
                 case Next.NOW:
                     pass
             self.board.retried += 1
-            lease = await self._wait(self.lease(size, avoid=endpoint, first=True))
+            lease = await self._wait(self.lease(dataset, question, size, avoid=endpoint, first=True))
 
-    async def lease(self, size: Size, *, avoid: Endpoint | None = None, first: bool = False) -> Lease:
+    async def lease(
+        self,
+        dataset: OpenDataset,
+        question: Question,
+        size: Size,
+        *,
+        avoid: Endpoint | None = None,
+        first: bool = False,
+    ) -> Lease:
         """Waits for a place at a server; at another one than `avoid` if there is one."""
-        return await self.limiter.lease(size, partial(self.pool.choose, avoid), first=first)
+        prefix = None
+        if len(self.pool.endpoints) > 1:
+            prefix = prefix_of(question.prompt, dataset.settings.chat_template_kwargs)
+        return await self.limiter.lease(size, partial(self.pool.choose, avoid, prefix), first=first)
 
     async def _judge(self, endpoint: Endpoint, failure: RequestFailedError, tries: Tries) -> Next:
         is_lost = failure.verdict is Verdict.RETRY and (

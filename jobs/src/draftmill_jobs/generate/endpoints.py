@@ -14,6 +14,7 @@ from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.client import Session, is_healthy, send
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict
+from draftmill_jobs.generate.affinity import may_have_more, preferred
 from draftmill_jobs.generate.breaker import TRIPS_AT, Breaker
 from draftmill_jobs.generate.gate import Gate
 from draftmill_jobs.generate.life import Flight, Life
@@ -100,15 +101,24 @@ class EndpointPool:
         """Requests in flight, those to removed endpoints too."""
         return sum(len(endpoint.life.flights) for endpoint in (*self.endpoints.values(), *self._leaving))
 
-    def choose(self, avoid: Endpoint | None = None) -> Endpoint | None:
-        """Of the endpoints that are up and have room the least loaded; `avoid` only if there is no other."""
+    def choose(self, avoid: Endpoint | None = None, prefix: bytes | None = None) -> Endpoint | None:
+        """Of the endpoints that are up and have room the one preferred for a prefix, or the least loaded.
+
+        Args:
+            avoid: Is chosen only if there is no other.
+            prefix: How the prompt begins; who is preferred for it is not chosen with more than its part.
+        """
         now = self.clock()
-        free = [
-            endpoint
-            for endpoint in self.endpoints.values()
-            if endpoint.state is EndpointState.UP and endpoint.gate.has_room(now)
-        ]
-        return min(free, key=lambda endpoint: (endpoint is avoid, endpoint.load), default=None)
+        up = [endpoint for endpoint in self.endpoints.values() if endpoint.state is EndpointState.UP]
+        free = [endpoint for endpoint in up if endpoint.gate.has_room(now)]
+        least = min(free, key=lambda endpoint: (endpoint is avoid, endpoint.load), default=None)
+        if prefix is None or len(free) < 2:
+            return least
+        name = preferred(prefix, (endpoint.spec.name for endpoint in up if endpoint is not avoid))
+        warm = self.endpoints[name]
+        if warm in free and may_have_more(warm.load, [endpoint.load for endpoint in free]):
+            return warm
+        return least
 
     async def until_up(self) -> None:
         """Waits until some endpoint is up."""
