@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from draftmill_jobs.generate import keeper, knee, tuning
+from draftmill_jobs.shared.chosen_concurrency import read_chosen
 from tests.support.engine_server import EngineServer, Reaction, Reply, Request
-from tests.support.job import Job, prompts
+from tests.support.job import Job, prompts, until
 from tests.support.job_pages import in_force, progress_when
 from tests.support.ports import free_port
 
@@ -34,6 +35,7 @@ async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
         assert chosen is not None
         assert 12 <= chosen.in_force <= 40
         assert "tokens/s" in chosen.reason
+        await until(lambda: read_chosen(job.output) == chosen)
         job.generation = {"concurrency": 3}
         await in_force(job, port)
         await progress_when(port, lambda seen: seen.progress.in_flight == 3)

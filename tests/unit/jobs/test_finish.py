@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from draftmill_api.manifest import Manifest, Summary
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
 from draftmill_api.progress import COUNT_FIELDS, Refusal, TerminationMessage
+from draftmill_api.v1alpha1.status import ChosenConcurrency
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import audit_folder
+from draftmill_jobs.shared.chosen_concurrency import note_chosen
 from draftmill_jobs.shared.termination import encode
 from tests.support.engine_server import EngineServer, Fail, Reply
 from tests.support.job import Job, prompts
@@ -45,6 +47,19 @@ async def test_summary_and_manifest_say_what_is_there(job: Job, server: EngineSe
             assert (file.bytes, file.sha256) == (len(data), hashlib.sha256(data).hexdigest())
             assert file.records == data.count(b"\n")
     assert job.finish().manifest_sha256 == result.manifest_sha256, "finishing twice changes nothing"
+
+
+async def test_the_summary_says_what_auto_settled_on_and_why(job: Job, server: EngineServer) -> None:
+    job.generation = {"concurrency": "Auto"}
+    await job.use(server).generate()
+    assert job.finish().progress.concurrency is None, "the run was over before"
+    found = ChosenConcurrency(in_force=18, settled=True, reason="18 in flight gave 900 tokens/s")
+    note_chosen(job.output, found)
+    job.finish()
+    summary = Summary.model_validate_json((job.output / "summary.json").read_bytes())
+    assert summary.progress.concurrency == found
+    job.generation = {"concurrency": 4}
+    assert job.finish().progress.concurrency is None, "it was left for a number"
 
 
 async def test_the_manifest_says_where_the_prompts_are_from(job: Job, server: EngineServer) -> None:

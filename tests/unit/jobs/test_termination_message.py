@@ -7,7 +7,7 @@ from draftmill_api.extractjob import ExtractFinishResult
 from draftmill_api.names import TERMINATION_MESSAGE_LIMIT
 from draftmill_api.progress import COUNT_FIELDS, FinishResult, TerminationMessage, packed, unpacked
 from draftmill_api.trainjob import TrainFinishResult
-from draftmill_api.v1alpha1.status import MOST_FAILURES, Counts, Failure, RunProgress
+from draftmill_api.v1alpha1.status import MOST_FAILURES, ChosenConcurrency, Counts, Failure, RunProgress
 from draftmill_api.v1alpha1.trainstatus import EvaluatedRate, TrainEvaluation, TrainProgress
 from draftmill_jobs.shared.termination import encode
 
@@ -22,7 +22,15 @@ failures = st.builds(
 )
 results = st.builds(
     FinishResult,
-    progress=st.builds(RunProgress, done=numbers, total=numbers, completion_tokens=numbers),
+    progress=st.builds(
+        RunProgress,
+        done=numbers,
+        total=numbers,
+        completion_tokens=numbers,
+        concurrency=st.builds(
+            ChosenConcurrency, inForce=numbers, settled=st.just(True), reason=st.text("r", max_size=256)
+        ),
+    ),
     dataset_counts=st.lists(counts, max_size=64),
     manifest=st.text("m", max_size=512),
     manifestSHA256=st.text("f", max_size=64),

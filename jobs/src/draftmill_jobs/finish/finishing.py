@@ -13,6 +13,7 @@ from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.manifest import Manifest, ManifestDataset, Summary
 from draftmill_api.progress import FinishResult, packed
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, RunProgress
+from draftmill_api.v1alpha1.synthrun import AUTO
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import Audit, audit_folder
 from draftmill_jobs.finish.sources import describe_source
@@ -21,6 +22,7 @@ from draftmill_jobs.model.fingerprint import tokenizer_hash
 from draftmill_jobs.prompts.index import PromptIndex, read_prompts
 from draftmill_jobs.prompts.table import RowTable
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
+from draftmill_jobs.shared.chosen_concurrency import read_chosen
 from draftmill_jobs.shared.folder import check_same, fingerprint_of, read_fingerprint
 from draftmill_jobs.shared.left_out import read_left_out
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of, sampling_facts
@@ -107,9 +109,11 @@ def _summary(config: SynthJobConfig, audits: list[Audit], prompts: list[PromptIn
     datasets = [audit.tally.progress() for audit in audits]
     counts = sum_counts(datasets)
     mean = counts["completion_tokens"] // counts["done"] if counts["done"] else None
+    is_auto = config.generation.concurrency == AUTO
+    chosen = read_chosen(Path(config.output.path)) if is_auto else None
     return Summary(
         run=config.run,
-        progress=RunProgress(**counts, average_completion_tokens=mean),
+        progress=RunProgress(**counts, average_completion_tokens=mean, concurrency=chosen),
         datasets=datasets,
         finish_reasons=_sum(audit.tally.finish_reasons for audit in audits),
         statuses=_sum(audit.tally.statuses for audit in audits),

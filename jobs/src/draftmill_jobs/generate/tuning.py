@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from statistics import fmean
 from typing import Final
 
@@ -12,6 +14,8 @@ from draftmill_api.v1alpha1.status import ChosenConcurrency
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.endpoints import EndpointPool, EndpointState
 from draftmill_jobs.generate.knee import MOST, START, Knee, Sample
+from draftmill_jobs.shared.chosen_concurrency import note_chosen
+from draftmill_jobs.shared.storage import until_room
 
 log = logging.getLogger(__name__)
 
@@ -21,19 +25,26 @@ _LOOK: Final = 1.0  # seconds between looks
 class Tuner:
     """Looks at the servers and moves the cap while it is to be found; with other servers it begins anew."""
 
-    def __init__(self, pool: EndpointPool, board: Board, use: Callable[[int], None]) -> None:
-        """Takes what puts another cap in force."""
+    def __init__(self, pool: EndpointPool, board: Board, output: Path, use: Callable[[int], None]) -> None:
+        """Takes the run's folder, to note there what is found, and what puts another cap in force."""
         self._pool = pool
         self._board = board
+        self._output = output
         self._use = use
         self._knee: Knee | None = None
         self._servers = 0
+        self._noted: ChosenConcurrency | None = None
 
     async def run(self, is_auto: Callable[[], bool]) -> None:
-        """Looks once a second as long as the cap is to be found; never returns."""
+        """Looks once a second as long as the cap is to be found; never returns.
+
+        Raises:
+            JobError: The disk does not take what was found.
+        """
         while True:
             if is_auto():
                 self._look()
+                await self._note()
             else:
                 self._knee, self._board.concurrency = None, None
             await asyncio.sleep(_LOOK)
@@ -54,6 +65,14 @@ class Tuner:
         self._board.concurrency = ChosenConcurrency(
             in_force=knee.limit, settled=knee.settled, reason=knee.reason
         )
+
+    async def _note(self) -> None:
+        """Writes down what it has settled on, when that is new; on a full disk when there is room again."""
+        chosen = self._board.concurrency
+        if chosen is not None and chosen.settled and chosen != self._noted:
+            note = partial(asyncio.to_thread, note_chosen, self._output, chosen)
+            await until_room(note, lambda _: None, asyncio.Event())
+            self._noted = chosen
 
     def _sample(self) -> Sample:
         """What the servers tell; where one does not, the tokens of the answers so far."""

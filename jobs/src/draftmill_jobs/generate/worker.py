@@ -201,7 +201,12 @@ class Worker:
             )
             fleet.use(self._loaded.config.endpoints, self._caps_of_servers())
             use = partial(self._use, fleet=fleet, admissions=admissions)
-            tuner = Tuner(pool, self._board, lambda limit: self._use_caps(Caps(limit, limit), admissions))
+            tuner = Tuner(
+                pool,
+                self._board,
+                Path(self._loaded.config.output.path),
+                lambda limit: self._use_caps(Caps(limit, limit), admissions),
+            )
             work = group.create_task(admissions.run())
             stopped = group.create_task(stop.wait())
             paused = group.create_task(self._guard.until_tripped())
