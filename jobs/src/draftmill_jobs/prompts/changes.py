@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from draftmill_api.v1alpha1.source import Filters
 from draftmill_jobs.prompts.index import PromptIndex
@@ -51,10 +52,13 @@ def changed_prompts(
     Raises:
         JobRefusedError: The source cannot be read.
     """
-    lost = {key.ljust(KEY_BYTES, b"\0") for key in np.setdiff1d(before.prompts, now.prompts).tolist()}
-    added = np.setdiff1d(now.prompts, before.prompts)
-    if not lost or not len(added):
+    if before.keys == now.keys:
         return None
+    old, new = before.prompts(), now.prompts()
+    missing, added = _not_in(old, new), _not_in(new, old)
+    if not len(missing) or not len(added):
+        return None
+    lost = {key.ljust(KEY_BYTES, b"\0") for key in missing.tolist()}
     gone = lost.intersection(bytes.fromhex(key) for key in answered)
     if gone:
         gone.difference_update(bytes.fromhex(row.key) for row in DatasetRows(_unlimited(settings)))
@@ -62,6 +66,15 @@ def changed_prompts(
         return None
     is_new = np.isin(np.frombuffer(now.keys, dtype=f"S{KEY_BYTES}"), added)
     return ChangedPrompts(len(gone), min(gone).hex(), len(added), now.places[int(np.argmax(is_new))])
+
+
+def _not_in(keys: NDArray[np.bytes_], others: NDArray[np.bytes_]) -> NDArray[np.bytes_]:
+    """Those of the keys that are not among others; both are sorted."""
+    if not len(others):
+        return keys
+    places = np.minimum(others.searchsorted(keys), len(others) - 1)
+    missing: NDArray[np.bytes_] = keys[others[places] != keys]
+    return missing
 
 
 def _unlimited(settings: DatasetSettings) -> DatasetSettings:

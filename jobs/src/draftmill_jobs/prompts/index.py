@@ -70,7 +70,6 @@ class PromptIndex:
         begins[1:] = places[1:] != places[:-1]
         return np.maximum.accumulate(np.where(begins, np.arange(self.rows), 0))
 
-    @cached_property
     def prompts(self) -> NDArray[np.bytes_]:
         """The keys, sorted, each once."""
         return np.unique(np.frombuffer(self.keys, dtype=f"S{KEY_BYTES}"))
@@ -78,7 +77,7 @@ class PromptIndex:
     @cached_property
     def fingerprint(self) -> str:
         """The identity of the prompts, in whatever order and however often they stand in the source."""
-        return hashlib.sha256(self.prompts.tobytes()).hexdigest()[:16]
+        return hashlib.sha256(self.prompts().tobytes()).hexdigest()[:16]
 
     def places_of(self, rows: NDArray[np.bool_]) -> Sequence[int] | None:
         """The places of these rows, ascending; None when they are all."""
