@@ -187,6 +187,8 @@ def test_a_concurrency_that_is_to_be_found_settles_and_says_why(bed: Bed, vllm: 
     assert 1 <= chosen["inForce"] <= 64, "the server works on 32 at once"
     assert chosen["reason"]
     bed.kube.wait(run, lambda status: status["progress"]["inFlight"] <= chosen["inForce"], 60, "it holds in")
+    ended = bed.kube.wait_phase(run, "Succeeded", within=300)
+    assert ended["progress"]["concurrency"]["settled"]
 
 
 def test_an_operator_whose_runs_have_ended_writes_nothing_but_its_lease(bed: Bed, vllm: str) -> None:
