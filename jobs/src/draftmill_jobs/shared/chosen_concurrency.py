@@ -5,11 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from draftmill_api.v1alpha1.status import ChosenConcurrency
-from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.shared.artefacts import write_json
+from draftmill_jobs.shared.artefacts import read_json, write_json
 from draftmill_jobs.shared.storage import write_failure
 
 CONCURRENCY_FILE: Final = "concurrency.json"
@@ -35,10 +32,4 @@ def read_chosen(output: Path) -> ChosenConcurrency | None:
     Raises:
         JobRefusedError: The file is not one of ours.
     """
-    path = output / CONCURRENCY_FILE
-    try:
-        return ChosenConcurrency.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise JobRefusedError("OutputCorrupt", f"{path} does not say what Auto has found: {error}") from error
+    return read_json(output / CONCURRENCY_FILE, ChosenConcurrency, "does not say what Auto has found")

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import RunFingerprint
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel
+from draftmill_jobs.shared.artefacts import read_json
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.settings import DatasetSettings, sampling_facts
 
@@ -38,13 +37,7 @@ def read_fingerprint(folder: Path) -> RunFingerprint | None:
     Raises:
         JobRefusedError: `run.json` is not ours.
     """
-    path = folder / RUN_FILE
-    if not path.exists():
-        return None
-    try:
-        return RunFingerprint.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise JobRefusedError("OutputCorrupt", f"{path} is not a run.json of Draftmill: {error}") from error
+    return read_json(folder / RUN_FILE, RunFingerprint, "is not a run.json of Draftmill")
 
 
 def write_fingerprint(folder: Path, fingerprint: RunFingerprint) -> None:

@@ -10,13 +10,11 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from draftmill_api.manifest import PinnedDataset
 from draftmill_api.v1alpha1.source import HuggingFaceDataset
-from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.prompts.sources.base import Source
 from draftmill_jobs.prompts.sources.hub import load_and_pin, load_pinned
+from draftmill_jobs.shared.artefacts import read_json
 from draftmill_jobs.shared.files import create_atomically, write_atomically
 
 log = logging.getLogger(__name__)
@@ -53,12 +51,5 @@ def read_pin(folder: Path) -> PinnedDataset | None:
     Raises:
         JobRefusedError: The file is not one of ours.
     """
-    path = folder / SOURCE_FILE
-    try:
-        return PinnedDataset.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise JobRefusedError(
-            "OutputCorrupt", f"{path} does not say which commit of a dataset was read: {error}"
-        ) from error
+    not_ours = "does not say which commit of a dataset was read"
+    return read_json(folder / SOURCE_FILE, PinnedDataset, not_ours)
