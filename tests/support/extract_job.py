@@ -20,6 +20,7 @@ from draftmill_jobs.extract.worker import extract
 from draftmill_jobs.model.fingerprint import fingerprint
 from draftmill_jobs.shared.config import load
 from draftmill_jobs.store.reader import Check, Store
+from tests.support.files import replace
 from tests.support.tiny_model import FIRST_NUMBER, VOCABULARY
 
 
@@ -112,7 +113,7 @@ class ExtractJob:
             (self.input / record["dataset"]).mkdir(parents=True, exist_ok=True)
         for dataset in {record["dataset"] for record in self.records}:
             lines = [json.dumps(each) + "\n" for each in self.records if each["dataset"] == dataset]
-            (self.input / dataset / "raw_responses.jsonl").write_text("".join(lines))
+            replace(self.input / dataset / "raw_responses.jsonl", "".join(lines))
         config = {
             "run": {"kind": "ExtractRun", **self.run},
             "model": {"name": "tiny", "path": str(self.model)},
@@ -123,9 +124,7 @@ class ExtractJob:
             "dtype": "Float32",
             **self.fields,
         }
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(config))
-        temporary.replace(self.path)
+        replace(self.path, json.dumps(config))
         return self.path
 
     @property

@@ -24,6 +24,7 @@ from draftmill_jobs.shared.config import load
 from draftmill_jobs.shared.lines import raw_lines
 from draftmill_jobs.shared.parts import part_paths
 from tests.support.engine_server import EngineServer
+from tests.support.files import replace
 from tests.support.tiny_model import TinyModel
 
 Ended = tuple[ExitCode, RunProgress]
@@ -69,11 +70,11 @@ class Job:
         return self
 
     def write(self) -> Path:
-        """Writes prompts and config."""
+        """Writes prompts and config, each whole or not at all: workers that were started before read them."""
         datasets = []
         for name, rows in self.datasets.items():
             path = self.folder / f"{name}.jsonl"
-            path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+            replace(path, "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
             datasets.append({"name": name, "source": {"file": {"path": str(path)}}, **self.dataset_fields})
         config = {
             "run": self.run,
@@ -87,9 +88,7 @@ class Job:
             ],
             "resumeToken": self.resume_token,
         }
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(config))
-        temporary.replace(self.path)
+        replace(self.path, json.dumps(config))
         return self.path
 
     async def generate(

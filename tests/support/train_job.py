@@ -22,6 +22,7 @@ from draftmill_jobs.shared.config import load
 from draftmill_jobs.store import Check, Store, StoreWriter, audit_store, write_index, write_manifest
 from draftmill_jobs.train.finishing import finish
 from draftmill_jobs.train.planning import plan
+from tests.support.files import replace
 from tests.support.states import ALONE, RUN
 from tests.support.training import HIDDEN, LAYERS, SHAPE, VOCABULARY, Rows, store_row, write_target
 
@@ -103,7 +104,7 @@ class TrainJob:
             **self.fields,
             "training": {**TRAINING, **self.training},
         }
-        self.path.write_text(json.dumps(config))
+        replace(self.path, json.dumps(config))
         return self.path
 
     @property
