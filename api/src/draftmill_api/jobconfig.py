@@ -8,17 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from draftmill_api.base import ApiModel
+from draftmill_api.v1alpha1.generation import Generation, TemplateArguments
 from draftmill_api.v1alpha1.shared import HuggingFaceModel
 from draftmill_api.v1alpha1.source import Fields, Filters, FolderPattern, HuggingFaceDataset
-from draftmill_api.v1alpha1.synthrun import (
-    Compression,
-    Generation,
-    Sampling,
-    SamplingOverrides,
-    SynthEndpoint,
-    TemplateArguments,
-    Turns,
-)
+from draftmill_api.v1alpha1.synthrun import Compression, Sampling, SamplingOverrides, SynthEndpoint, Turns
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/", max_length=2048)]
 

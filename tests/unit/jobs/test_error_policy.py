@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftmill_api.v1alpha1.synthrun import ErrorPolicy
+from draftmill_api.v1alpha1.generation import ErrorPolicy
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
 from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.limiter import Caps, Hold, Limiter

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from draftmill_api.v1alpha1.generation import Api
 from draftmill_api.v1alpha1.shared import Engine
-from draftmill_api.v1alpha1.synthrun import Api
 from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Verdict, failure_from_status
 from draftmill_jobs.engines.routes import route_for

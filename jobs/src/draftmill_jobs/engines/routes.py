@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from draftmill_api.v1alpha1.generation import Api
 from draftmill_api.v1alpha1.shared import Engine
-from draftmill_api.v1alpha1.synthrun import Api
 from draftmill_jobs.engines.base import Route
 from draftmill_jobs.engines.sglang import SglangChat, SglangGenerate
 from draftmill_jobs.engines.vllm import VllmChat, VllmGenerate

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from draftmill_api.v1alpha1.generation import Api
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.shared import Engine
-from draftmill_api.v1alpha1.synthrun import Api
 from draftmill_jobs.engines.base import Ask
 from draftmill_jobs.engines.client import Session, post, read_metrics_page
 from draftmill_jobs.engines.failures import RequestFailedError, Verdict

@@ -12,8 +12,8 @@ from typing import TypeVar
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.manifest import Manifest, ManifestDataset, Summary
 from draftmill_api.progress import FinishResult, packed
+from draftmill_api.v1alpha1.generation import AUTO
 from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, RunProgress
-from draftmill_api.v1alpha1.synthrun import AUTO
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.finish.auditing import Audit, audit_folder
 from draftmill_jobs.finish.sources import describe_source

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from enum import Enum
 
-from draftmill_api.v1alpha1.synthrun import ErrorPolicy
+from draftmill_api.v1alpha1.generation import ErrorPolicy
 
 
 class Verdict(Enum):

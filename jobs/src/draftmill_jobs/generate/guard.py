@@ -6,7 +6,7 @@ import asyncio
 import logging
 from enum import StrEnum
 
-from draftmill_api.v1alpha1.synthrun import ErrorPolicy
+from draftmill_api.v1alpha1.generation import ErrorPolicy
 from draftmill_jobs.engines.remedies import remedy_for
 from draftmill_jobs.generate.error_policy import ErrorWindow, FailedRow, Verdict, figures, judge
 from draftmill_jobs.generate.limiter import Hold, Limiter

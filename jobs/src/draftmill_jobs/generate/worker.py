@@ -17,9 +17,9 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.names import ATTEMPT_VARIABLE
 from draftmill_api.progress import WorkerState
+from draftmill_api.v1alpha1.generation import AUTO, Generation
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
 from draftmill_api.v1alpha1.status import RunProgress
-from draftmill_api.v1alpha1.synthrun import AUTO, Generation
 from draftmill_jobs.engines.base import Route
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.routes import route_for
