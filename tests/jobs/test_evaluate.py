@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from draftmill_jobs.evaluate.replaying import replay
 from draftmill_jobs.store import Check, Store
 from draftmill_jobs.train.packing import is_held_out
 from tests.support.engine_server import LENGTH, EngineServer, Fail, Reply, Request, Stall
+from tests.support.states import row, written
 from tests.support.tiny_model import TinyModel
 from tests.support.train_job import TrainJob
 
@@ -91,11 +92,24 @@ def test_prompts_are_those_held_out_each_once_and_without_their_answers(job: Tra
     with Store.open(job.store, check=Check.HEADERS) as store:
         prompts = held_out_prompts(store, percent=20, most=100)
         by_key = {"/".join(row.line.key): row for row in store}
-        held_out = [line for line in store.lines if is_held_out(line.prompt_key, 20)]
+        held_out = [line for line in store.lines if is_held_out(line.split_key, 20)]
 
     assert len(prompts) == len(held_out) > 0
     for prompt in prompts:
         assert prompt.token_ids == tuple(by_key[prompt.key].token_ids[:4].tolist())
+
+
+def test_turns_of_one_conversation_are_asked_together_or_not_at_all(tmp_path: Path) -> None:
+    turns = [
+        replace(turn, facts=turn.facts.model_copy(update={"conversation": str(number % 20)}))
+        for number, turn in enumerate(map(row, range(60)))
+    ]
+    with Store.open(written(tmp_path, turns), check=Check.HEADERS) as store:
+        asked = {prompt.key for prompt in held_out_prompts(store, percent=50, most=100)}
+        sides = {(line.conversation, "/".join(line.key) in asked) for line in store.lines}
+
+    assert len(sides) == 20
+    assert {is_asked for _, is_asked in sides} == {True, False}
 
 
 def asked(job: TrainJob, plain: EngineServer, drafting: EngineServer, **fields: Any) -> None:

@@ -57,6 +57,16 @@ def test_only_rows_answered_at_temperature_zero_are_greedy(tmp_path: Path) -> No
     assert [info.greedy for info in rows.rows] == [True, False, False, True]
 
 
+def test_turns_of_one_conversation_are_split_as_one_row_of_a_prompt_is(tmp_path: Path) -> None:
+    turns = [
+        replace(each, facts=each.facts.model_copy(update={"conversation": conversation}))
+        for each, conversation in zip(ROWS, ("a", "a", None, "b"), strict=True)
+    ]
+    rows = StoreRows.open(written(tmp_path, turns), None)
+
+    assert [info.split_key for info in rows.rows] == ["a", "a", ROWS[2].facts.prompt_key, "b"]
+
+
 def test_a_row_whose_bytes_have_changed_is_found_when_it_is_read(tmp_path: Path) -> None:
     written(tmp_path, ROWS)
     with Store.open(tmp_path, check=Check.HEADERS) as store:

@@ -212,7 +212,7 @@ def store_row(rows: Rows, number: int) -> StoreRow:
     facts = RowFacts(
         dataset="d",
         id=str(number),
-        prompt_key=info.prompt_key,
+        prompt_key=info.split_key,
         turn=0,
         prompt_tokens=4,
         status=RecordStatus.OK,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
+
+_TURN: Final = "-t"
 
 
 class Think(StrEnum):
@@ -119,11 +121,36 @@ def row_id(key: str, sample: int, turn: int | None = None) -> str:
         sample: Number of the answer to it.
         turn: Number of the turn where every turn of a conversation is a row; None where the last one is.
     """
-    name = key if turn is None else f"{key}-t{turn}"
+    name = key if turn is None else f"{key}{_TURN}{turn}"
     return name if sample == 0 else f"{name}-s{sample}"
+
+
+def conversation_key(
+    identity: str,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]] | None,
+    chat_template_kwargs: dict[str, Any],
+) -> str | None:
+    """What the rows of one conversation have in common, all its turns and samples; None of a row of its own.
+
+    It is the key of what stands before the first answer to a user: of the first turn's prompt, which holds no
+    answer of the model's own, so that it is the same in every sample.
+
+    Args:
+        identity: The row's.
+        messages: Its prompt, as it was asked.
+        tools: As they were asked with.
+        chat_template_kwargs: Likewise.
+    """
+    if _TURN not in identity:
+        return None
+    roles = [message["role"] for message in messages]
+    start = roles.index("user")
+    end = roles.index("assistant", start) if "assistant" in roles[start:] else len(roles)
+    return prompt_key(messages[:end], tools, chat_template_kwargs)
 
 
 def split_row_id(identity: str) -> tuple[str, int]:
     """The prompt's key and the number of the sample of a row's identity."""
     name, _, sample = identity.partition("-s")
-    return name.partition("-t")[0], int(sample or 0)
+    return name.partition(_TURN)[0], int(sample or 0)

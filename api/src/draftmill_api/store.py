@@ -43,7 +43,12 @@ class RowFacts(_Line):
 
     dataset: str
     id: str
-    prompt_key: str = Field(description="Rows of one prompt are held out of training together.")
+    prompt_key: str = Field(description="Of the record.")
+    conversation: str | None = Field(
+        default=None,
+        description="Key of what the conversation begins with, where each of its turns is a row; left out "
+        "where the row is the only one of its conversation.",
+    )
     turn: int = Field(ge=0, description="Assistant turns before the answer.")
     prompt_tokens: int = Field(ge=0, description="Tokens before the answer.")
     status: RecordStatus = Field(description="Of the record.")
@@ -55,6 +60,11 @@ class RowFacts(_Line):
     def key(self) -> tuple[str, str]:
         """The row's identity everywhere."""
         return self.dataset, self.id
+
+    @property
+    def split_key(self) -> str:
+        """Rows that have it in common are held out of training together: of one prompt, or conversation."""
+        return self.conversation or self.prompt_key
 
 
 class StoreLine(RowFacts):

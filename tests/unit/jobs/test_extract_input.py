@@ -17,7 +17,7 @@ import pytest
 from draftmill_api.extractjob import JobRecords
 from draftmill_api.jobconfig import JobModel, JobRun
 from draftmill_api.manifest import Manifest, PartFile
-from draftmill_api.record import RecordStatus
+from draftmill_api.record import RecordStatus, prompt_key, row_id
 from draftmill_api.v1alpha1.extractrun import OnLongRow
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_jobs.errors import JobRefusedError
@@ -108,6 +108,21 @@ def read(
 )
 def test_how_much_of_a_record_is_kept(chosen: Rules, prompt: int, tokens: int, kept: int | LeftOut) -> None:
     assert chosen.kept_tokens(RecordStatus.OK, prompt, tokens) == kept
+
+
+def test_a_row_says_which_conversation_it_is_a_turn_of(job: ExtractJob, facts: ModelFacts) -> None:
+    asked = [{"role": "system", "content": "s"}, {"role": "user", "content": "1"}]
+    for sample, answer in enumerate("ab"):
+        after = [{"role": "assistant", "content": answer}, {"role": "user", "content": "2"}]
+        job.add(3, 3, id=row_id("1" * 32, sample, turn=0), messages=asked)
+        job.add(3, 3, id=row_id("2" * 32, sample, turn=1), messages=[*asked, *after])
+    job.add(3, 3, messages=[*asked, *after])
+
+    _, rows = read(job, facts)
+    *turns, alone = (row.facts for row in rows)
+
+    assert {turn.split_key for turn in turns} == {prompt_key(asked, None, {})}
+    assert (alone.conversation, alone.split_key) == (None, alone.prompt_key)
 
 
 def test_a_row_is_prompt_and_answer_with_a_mask_on_the_answer(job: ExtractJob, facts: ModelFacts) -> None:

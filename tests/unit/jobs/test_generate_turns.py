@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_api.record import conversation_key
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate import retry
 from draftmill_jobs.plan.planning import plan
@@ -57,6 +58,21 @@ async def test_each_sample_is_a_conversation_of_its_own(job: Job) -> None:
     assert progress.total == 3 * source_turns(job)
     check_histories(job, samples=3)
     job.finish()
+
+
+async def test_turns_and_samples_of_a_conversation_are_known_as_one(job: Job) -> None:
+    """So that none of them is trained on while another is held out."""
+    job.datasets, job.sampling = {"A": talks(10)}, {"samplesPerPrompt": 2, "maxCompletionTokens": 64}
+    await job.generate()
+
+    before, lines = turns_of(job.datasets["A"]), job.lines()
+    assert {line["turn"] for line in lines} == {0, 1, 2, 3}
+    for line in lines:
+        first = line["prompt_key"]
+        while before[first] is not None:
+            first = before[first]
+        found = conversation_key(line["id"], line["messages"], line["tools"], line["chat_template_kwargs"])
+        assert found == first
 
 
 async def test_reasoning_is_left_to_the_chat_template(job: Job, models: dict[Thinking, TinyModel]) -> None:

@@ -254,7 +254,8 @@ class DrafterTrainSpec(RunSpec):
         ge=0,
         le=99,
         description="Per cent of the prompts whose rows are not trained on, but evaluated on after each "
-        "epoch; the best checkpoint is chosen by them, the last one with 0.",
+        "epoch, all turns of a conversation together; the best checkpoint is chosen by them, the last one "
+        "with 0.",
     )
     export: Export = Field(default_factory=Export, description="How the drafter is written.")
     evaluation: Evaluation | None = Field(

@@ -63,7 +63,7 @@ def check_askable(store: Store, wanted: JobEvaluation, *, percent: float, model_
 def _chosen(store: Store, percent: float, most: int) -> Sequence[int]:
     first = dict[str, int]()  # row of each prompt
     for row, line in enumerate(store.lines):
-        if is_held_out(line.prompt_key, percent) and 0 < line.prompt_tokens <= line.tokens:
+        if is_held_out(line.split_key, percent) and 0 < line.prompt_tokens <= line.tokens:
             first.setdefault(line.prompt_key, row)
     if not first:
         raise JobRefusedError(

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from draftmill_api.extractjob import JobRecords
 from draftmill_api.manifest import Manifest, PartFile
-from draftmill_api.record import RecordStatus
+from draftmill_api.record import RecordStatus, conversation_key
 from draftmill_api.store import RowFacts
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_jobs.errors import JobRefusedError
@@ -175,6 +175,9 @@ def judge(
             dataset=record["dataset"],
             id=record["id"],
             prompt_key=record["prompt_key"],
+            conversation=conversation_key(
+                record["id"], record["messages"], record["tools"], record["chat_template_kwargs"]
+            ),
             turn=record["turn"],
             prompt_tokens=len(prompt),
             status=status,

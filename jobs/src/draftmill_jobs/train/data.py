@@ -26,12 +26,13 @@ class RowInfo:
 
     Attributes:
         key: Its name, unique in the store.
+        split_key: Rows that have it in common are held out together.
         tokens: That are read of it.
         greedy: Whether its answer was sampled at temperature 0.
     """
 
     key: str
-    prompt_key: str
+    split_key: str
     tokens: int
     greedy: bool
 

@@ -19,9 +19,9 @@ Batch: TypeAlias = tuple[int, ...]
 _OPEN: Final = 64  # batches that wait for a row that fits
 
 
-def is_held_out(prompt_key: str, percent: float) -> bool:
-    """Whether rows of a prompt are kept from training: all of one prompt, or none."""
-    return hash_of(prompt_key) < percent / 100 * 2**64
+def is_held_out(split_key: str, percent: float) -> bool:
+    """Whether rows are kept from training: all that have this key in common, or none."""
+    return hash_of(split_key) < percent / 100 * 2**64
 
 
 def pack(keys: Sequence[str], lengths: Sequence[int], *, tokens: int, seed: int, epoch: int) -> list[Batch]:

@@ -130,7 +130,7 @@ def _engine_ids(
 
 
 def _split(rows: tuple[RowInfo, ...], percent: float) -> Split:
-    held_out = [is_held_out(row.prompt_key, percent) for row in rows]
+    held_out = [is_held_out(row.split_key, percent) for row in rows]
     split = Split(
         tuple(i for i, out in enumerate(held_out) if not out),
         tuple(i for i, out in enumerate(held_out) if out),

@@ -58,7 +58,7 @@ class StoreRows:
         return [
             RowInfo(
                 key="/".join(line.key),
-                prompt_key=line.prompt_key,
+                split_key=line.split_key,
                 tokens=self._tokens(line),
                 greedy=line.temperature == _GREEDY,
             )
