@@ -24,8 +24,7 @@ import string
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from benchmarks.results import Bench, Result, arguments, measure  # noqa: E402
 from draftmill_dev import cache, environment, model, venvs  # noqa: E402
 from draftmill_jobs.model.tokenizer import Tokenizer  # noqa: E402
 from tests.support.byte_tokenizer import make_byte_tokenizer  # noqa: E402
+from tests.support.server_program import serving  # noqa: E402
 from tests.support.vllm_server import serving_vllm  # noqa: E402
 
 RIVAL = ["datatrove==0.10.1", "httpx", "aiosqlite", "xxhash", "aiofiles", "orjson"]
@@ -146,24 +146,19 @@ class Case:
                     file.write(json.dumps({"prompt": f"{number:08d}{' please' * 28}"[:200]}) + "\n")
         return path
 
-    @contextmanager
-    def _serving(self) -> Iterator[str]:
+    def _serving(self) -> AbstractContextManager[str]:
         answer = self.folder / "answer.json"
         if not answer.exists():
             answer.write_text(json.dumps(_answer_ids(_make_model(self._model), self.answer_tokens)))
         _, other = cores()
-        command = [
-            *(sys.executable, "-P", str(REPOSITORY / "benchmarks/generator_server.py"), f"--core={other}"),
-            *(f"--model={self._model}", "--name=byte-level", f"--answer={answer}", f"--delay={self.delay}"),
-            *(["--shows-marks"] if self.shows_marks else []),
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert process.stdout is not None
-        try:
-            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-        finally:
-            process.kill()
-            process.wait()
+        return serving(
+            [
+                *("-P", str(REPOSITORY / "benchmarks/generator_server.py"), f"--core={other}"),
+                *(f"--model={self._model}", "--name=byte-level"),
+                *(f"--answer={answer}", f"--delay={self.delay}"),
+                *(["--shows-marks"] if self.shows_marks else []),
+            ]
+        )
 
 
 def small(folder: Path, scale: float) -> Result:

@@ -29,8 +29,8 @@ from draftmill_api.jobconfig import SynthJobConfig  # noqa: E402
 from draftmill_api.record import prompt_key  # noqa: E402
 from draftmill_jobs.prompts.index import read_prompts, write_index  # noqa: E402
 from draftmill_jobs.shared.settings import datasets_of  # noqa: E402
-from tests.support.generator_kills import server_program  # noqa: E402
 from tests.support.memory import peak_memory  # noqa: E402
+from tests.support.server_program import server_program  # noqa: E402
 from tests.support.tiny_model import TinyModel, make_tiny_model  # noqa: E402
 
 ROWS: Final = 1_000_000

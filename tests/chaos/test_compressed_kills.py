@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.generator_kills import slow_tailed_server
 from tests.support.job import Job, prompts, unique
 from tests.support.killing_worker import ForkedWorker, kill_until_done
+from tests.support.server_program import slow_tailed_server
 from tests.support.tiny_model import make_tiny_model
 
 pytestmark = pytest.mark.chaos

@@ -17,9 +17,9 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.shared import waiting
 from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
 from tests.support.forked import ForkedProgram
-from tests.support.generator_kills import slow_tailed_server
 from tests.support.job import Job, prompts, unique, until
 from tests.support.killing_worker import ForkedWorker, kill_until_done
+from tests.support.server_program import slow_tailed_server
 from tests.support.tiny_model import Thinking, TinyModel
 
 

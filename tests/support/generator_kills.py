@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.engine_server import answer_ids
 from tests.support.job import Job, prompts, unique
 from tests.support.killing_worker import ForkedWorkers, Starter, kill_until_done
+from tests.support.server_program import server_program, slow_tailed_server
 from tests.support.talks import check_histories, talks
-from tests.support.tiny_model import TinyModel, make_tiny_model
+from tests.support.tiny_model import make_tiny_model
 
 _DATASETS = {"A": 2400, "B": 600}
-_REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@contextmanager
-def server_program(model: TinyModel, *options: str) -> Iterator[str]:
-    """A server in a process of its own; yields its address."""
-    command = [sys.executable, "-m", "tests.support.engine_server", "--model", str(model.path), *options]
-    process = subprocess.Popen(command, cwd=_REPOSITORY, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def slow_tailed_server(model: TinyModel) -> AbstractContextManager[str]:
-    """The same; 8 % of its answers take 15 times as long."""
-    return server_program(model, "--delay", "0.05", "--tail", "0.08")
 
 
 def generate_through_kills(folder: Path, starter: Starter, *, kills: int, seed: int) -> None:
