@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,12 +20,14 @@ from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.jobconfig import SynthJobConfig
 from draftmill_api.progress import Progress, TerminationMessage, WorkerResult, WorkerState
 from draftmill_api.trainjob import Served, TrainJobConfig
+from draftmill_api.v1alpha1.extractrun import Backend
 from draftmill_jobs.errors import JobError, JobRefusedError
 from draftmill_jobs.generate.guard import WhenPaused
 from draftmill_jobs.shared import termination
 from draftmill_jobs.shared.config import Config, ConfigFile, LoadedConfig, read
 from draftmill_jobs.shared.redaction import RedactingFormatter
 from draftmill_jobs.shared.signals import end_on_sigterm
+from draftmill_jobs.shared.torchless import without_torch
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +108,7 @@ def run_step(step: Step, config: Path, options: Options) -> ExitCode:
     return code
 
 
+@without_torch()
 def _synth_run(step: Step, file: ConfigFile, options: Options) -> Ended:
     loaded = file.parse(SynthJobConfig)
     match step:
@@ -124,19 +128,24 @@ def _synth_run(step: Step, file: ConfigFile, options: Options) -> Ended:
 
 def _extract_run(step: Step, file: ConfigFile, options: Options) -> Ended:
     loaded = file.parse(ExtractJobConfig)
+    with nullcontext() if loaded.config.backend is Backend.TRANSFORMERS else without_torch():
+        return _extract_step(step, file.path, loaded, options)
+
+
+def _extract_step(step: Step, path: Path, loaded: LoadedConfig[ExtractJobConfig], options: Options) -> Ended:
     match step:
         case Step.PLAN:
             from draftmill_jobs.extract.planning import plan  # noqa: PLC0415 - heavy, and not always needed
 
             return ExitCode.DONE, TerminationMessage(extract_plan=_served(plan, loaded, options))
         case Step.EXTRACT:
-            return _extract(file.path, loaded, options)
+            return _extract(path, loaded, options)
         case Step.FINISH:
             from draftmill_jobs.extract.finishing import finish  # noqa: PLC0415 - heavy, and not always needed
 
             return ExitCode.DONE, TerminationMessage(extract_finish=_served(finish, loaded, options))
         case _:
-            raise _not_a_step(step, "an ExtractRun", _OF_EXTRACT_RUN, file.path)
+            raise _not_a_step(step, "an ExtractRun", _OF_EXTRACT_RUN, path)
 
 
 def _drafter_train(step: Step, file: ConfigFile, options: Options) -> Ended:

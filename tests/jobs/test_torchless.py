@@ -1,0 +1,75 @@
+"""Steps that have no use for torch leave out the half gigabyte that it takes where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+import pytest
+
+from draftmill_jobs.shared.torchless import without_torch
+from tests.support.extract_job import ExtractJob
+from tests.support.headed_model import make_headed_model
+from tests.support.job import Job
+from tests.support.server_program import server_program
+
+MEGABYTES: Final = 200
+"""With everything that the steps load: 130 when this was written."""
+_PROGRAM: Final = """
+import json
+import sys
+from draftmill_jobs.main import main
+from tests.support.memory import peak_memory
+
+_, config, *steps = sys.argv
+codes = [main([step, "--config", config]) for step in steps]
+print(json.dumps([codes, "torch" in sys.modules, peak_memory() / 1e6]))
+"""
+
+
+def run(config: Path, *steps: str) -> tuple[list[int], bool, float]:
+    """Exit codes, whether torch was imported, and peak megabytes, of a process that takes these steps."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, str(config), *steps], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    codes, has_torch, megabytes = json.loads(done.stdout.splitlines()[-1])
+    return codes, has_torch, megabytes
+
+
+def test_plan_generate_and_finish_of_answers_take_little_memory_though_torch_is_installed(job: Job) -> None:
+    with server_program(job.model) as url:
+        job.endpoints = [{"name": "s0", "url": url, "engine": "VLLM"}]
+        codes, has_torch, megabytes = run(job.write(), "plan", "generate", "finish")
+
+    assert (codes, has_torch) == ([0, 0, 0], False)
+    assert megabytes < MEGABYTES
+
+
+def test_so_does_the_plan_of_an_extraction_by_a_server(tmp_path: Path) -> None:
+    job = ExtractJob(tmp_path / "job", make_headed_model(tmp_path / "model")).add_many(3)
+    job.fields = {"backend": "VLLM", "staging": str(tmp_path / "staging")}
+    codes, has_torch, megabytes = run(job.write(), "plan")
+
+    assert (codes, has_torch) == ([0], False)
+    assert megabytes < MEGABYTES
+
+
+def test_torch_is_there_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with without_torch():
+        assert importlib.util.find_spec("torch") is None
+    assert importlib.util.find_spec("torch") is not None
+
+
+def test_torch_stays_where_it_is_imported_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", imported)
+    with without_torch():
+        assert sys.modules["torch"] is imported
+    assert sys.modules["torch"] is imported
