@@ -126,6 +126,7 @@ class EngineServer:
         preflight: The script of the preflight's requests.
         requests: Those for answers, the preflight's not included.
         heads: Request lines and headers of all requests.
+        unanswered: Pages that are asked for in vain.
     """
 
     model: TinyModel
@@ -145,6 +146,7 @@ class EngineServer:
     generated: int = 0
     running: int | None = None
     remember: bool = True
+    unanswered: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._server: asyncio.Server | None = None
@@ -294,7 +296,8 @@ class _Connection(asyncio.Protocol):
             self._server.heads.append(head)
         method, path, _ = head.split(b"\r\n")[0].decode().split(" ", 2)
         if method == "GET":
-            self._send(*self._server.page(path))
+            if path not in self._server.unanswered:
+                self._send(*self._server.page(path))
         else:
             self._ask(path, orjson.loads(body))
 

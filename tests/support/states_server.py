@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_jobs.extract.teacher import load_head
 from draftmill_jobs.store.tensors import TensorPlace, render_header
+from tests.support.engine_formats import metrics_page
 from tests.support.extract_job import ExtractJob
 
 _HEADER = 512
@@ -85,6 +86,8 @@ class StatesServer:
         written: The files in which states were put.
         most_staged: Most tokens that were on their way or in the folder at once, after the preflight.
         waiting: Requests that are held.
+        metrics_hang: Its metrics are asked for in vain.
+        metrics_asked: How often they were asked for.
         in_flight: Requests that are not answered yet.
     """
 
@@ -103,6 +106,8 @@ class StatesServer:
         self.holding = asyncio.Event()
         self.holding.set()
         self.waiting = 0
+        self.metrics_hang = False
+        self.metrics_asked = 0
         self.in_flight = 0
         self.staging = staging
         self.layers = layers
@@ -155,7 +160,10 @@ class StatesServer:
         return web.Response(status=503 if self.is_dead else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(status=404)
+        self.metrics_asked += 1
+        if self.metrics_hang:
+            await asyncio.Event().wait()
+        return web.Response(body=metrics_page(sum(self._counts.values()), self.in_flight))
 
     async def _models(self, _: web.Request) -> web.Response:
         self._mass_begun = False  # a preflight begins with this question
@@ -163,19 +171,20 @@ class StatesServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        if self.is_dead:
+            self._cut_connections()
+            return web.Response()
         ids = tuple(body["prompt"])
         assert body["max_tokens"] == 1
         self.in_flight += 1
         self._tokens_in_flight += len(ids)
         try:
-            return await self._answer(request, body, ids)
+            return await self._answer(body, ids)
         finally:
             self.in_flight -= 1
             self._tokens_in_flight -= len(ids)
 
-    async def _answer(
-        self, request: web.Request, body: dict[str, Any], ids: tuple[int, ...]
-    ) -> web.StreamResponse:
+    async def _answer(self, body: dict[str, Any], ids: tuple[int, ...]) -> web.StreamResponse:
         is_preflight = "prompt_logprobs" in body or not self._mass_begun
         if "prompt_logprobs" in body:
             self._mass_begun = True
@@ -191,8 +200,7 @@ class StatesServer:
         trouble = self.trouble(ids, number) if is_told else None
         if self.is_dead or trouble is Trouble.DEATH:
             self.is_dead = True
-            assert request.transport is not None
-            request.transport.abort()
+            self._cut_connections()
             return web.Response()
         if trouble in (Trouble.BAD_REQUEST, Trouble.SERVER_ERROR):
             status = 400 if trouble is Trouble.BAD_REQUEST else 500
@@ -210,6 +218,13 @@ class StatesServer:
         if trouble is not Trouble.NO_PATH:
             answer["kv_transfer_params"] = {"hidden_states_path": str(said)}
         return web.json_response(answer)
+
+    def _cut_connections(self) -> None:
+        """As the end of a process does."""
+        assert self._runner.server is not None
+        for connection in self._runner.server.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
 
     def _note_staged(self, path: Path, tokens: int) -> None:
         self._tokens = {each: count for each, count in self._tokens.items() if each.exists()}

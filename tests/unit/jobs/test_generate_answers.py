@@ -9,6 +9,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.record import Record
+from draftmill_jobs.generate import keeper
 from tests.support.engine_server import EngineServer, Reply, answer_ids
 from tests.support.job import Job, prompts, unique
 from tests.support.tiny_model import THINK, Thinking, TinyModel
@@ -41,6 +42,18 @@ async def test_every_route_gives_the_servers_own_ids(
         assert record.output_ids == answer_ids(server.model, record.prompt_ids)
         assert record.completion_tokens == len(record.output_ids)
         assert record.text == record.content == server.model.text(record.output_ids[:-1])
+
+
+async def test_a_server_whose_metrics_hang_is_asked_for_streamed_answers(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "_FIRST_LOOK", 0.1)
+    server.unanswered = {"/metrics"}
+
+    code, progress = await job.use(server).generate()
+
+    assert (code, progress.ok) == (ExitCode.DONE, 20)
+    assert all(request.payload.get("stream") for request in server.requests)
 
 
 @pytest.mark.parametrize("thinking", [Thinking.OPEN_IN_PROMPT, Thinking.IN_OUTPUT])

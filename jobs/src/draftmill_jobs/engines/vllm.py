@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from draftmill_jobs.engines.base import Answer, Ask, StreamingRoute
+from draftmill_jobs.engines.base import Answer, Ask, Route, StreamingRoute
 from draftmill_jobs.engines.openai import (
     STREAMED,
     chat_fields,
@@ -40,8 +40,8 @@ class VllmChat(StreamingRoute):
         return merge_chunks(events)
 
 
-class VllmGenerate(StreamingRoute):
-    """`/v1/completions` with a prompt of token ids: the chat template is applied here."""
+class VllmCompletions(Route):
+    """`/v1/completions` with a prompt of token ids: whole answers alone."""
 
     path = "/v1/completions"
     sends_ids = True
@@ -50,13 +50,17 @@ class VllmGenerate(StreamingRoute):
         """The request's JSON."""
         return orjson.dumps(_completion_fields(ask))
 
-    def streaming_body(self, ask: Ask) -> bytes:
-        """The same, streamed."""
-        return orjson.dumps(_completion_fields(ask) | STREAMED)
-
     def answer(self, ask: Ask, payload: dict[str, Any]) -> Answer:  # noqa: ARG002 - other routes need the question
         """Reads a whole answer."""
         return read_choice(payload, ids_field="token_ids")
+
+
+class VllmGenerate(VllmCompletions, StreamingRoute):
+    """The same, streamed where that is wanted: the chat template is applied here."""
+
+    def streaming_body(self, ask: Ask) -> bytes:
+        """The same, streamed."""
+        return orjson.dumps(_completion_fields(ask) | STREAMED)
 
     def merge(self, events: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Joins streamed chunks."""

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from draftmill_jobs.engines.base import list_of, object_of
 from draftmill_jobs.engines.client import post
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.engines.vllm import VllmCompletions
 from draftmill_jobs.extract.staging import StagedStates, Staging
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool
 
-PATH: Final = "/v1/completions"
+PATH: Final = VllmCompletions.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Failure:
         reason: Kind of failure, snake_case.
         retry_after: Seconds that the server asked to wait.
         is_final: Asking again cannot help.
-        is_loss: The connection was lost, whatever the server says of itself afterwards.
+        is_loss: The connection was lost: perhaps the server was, however well it is afterwards.
     """
 
     reason: str

@@ -15,7 +15,7 @@ from draftmill_api.extractjob import ExtractJobConfig
 from draftmill_api.progress import WorkerState
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.failures import LOSSES, RequestFailedError, Verdict
-from draftmill_jobs.engines.vllm import VllmGenerate
+from draftmill_jobs.engines.vllm import VllmCompletions
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.asking import PATH, Asker
 from draftmill_jobs.extract.backend import Work
@@ -37,7 +37,7 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUESTS_AT_ONCE: Final = 256  # servers batch no more; thousands of connections would overrun their backlog
 _STALL_SECONDS: Final = 600.0  # without a sign of life, after which a request is given up
 _PURGE_SECONDS: Final = 60.0  # between looks for old files; those of lost requests go within one
-_ROUTE: Final = VllmGenerate()
+_ROUTE: Final = VllmCompletions()
 
 
 class VllmBackend:
@@ -162,7 +162,10 @@ class Rows:
         return None
 
     async def _judge(self, endpoint: Endpoint, failure: Failure, chances: Chances) -> Next:
-        if not failure.is_final and (await self._pool.is_lost(endpoint) or failure.is_loss):
+        if failure.is_loss and endpoint.state is EndpointState.UP and not endpoint.removed:
+            # Another process may answer there from now on: it has to prove itself, well as it may be.
+            self._pool.mark(endpoint, EndpointState.STARTING, failure.message)
+        if not failure.is_final and await self._pool.is_lost(endpoint):
             return chances.after_loss()
         return chances.after_failure(failure, self._work.config().retries)
 

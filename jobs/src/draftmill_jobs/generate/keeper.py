@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 _POLL = 1.0  # seconds between looks at a server that is not up
 _LOOKS_PER_LIMIT = 20  # looks at its metrics within a stall timeout
 _SHORTEST_LOOK, _LONGEST_LOOK = 0.05, 1.0  # seconds between them
+_FIRST_LOOK = 5.0  # seconds that the first look at its metrics may take
 
 
 class Prover(Protocol):
@@ -43,9 +44,7 @@ async def keep(
         try:
             await asyncio.sleep(endpoint.breaker.open_for)
             await _until_healthy(pool, endpoint)
-            figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
-            route = endpoint.route
-            endpoint.streamed = route if figures is None and isinstance(route, StreamingRoute) else None
+            endpoint.streamed = await _streamed(pool, endpoint)
             pool.mark(endpoint, EndpointState.PROVING)
             async with asyncio.TaskGroup() as watched:
                 watching = watched.create_task(watch(pool, endpoint, stall_timeout))
@@ -75,6 +74,23 @@ async def _until_healthy(pool: EndpointPool, endpoint: Endpoint) -> None:
             said = problem
         pool.mark(endpoint, EndpointState.STARTING, problem)
         await asyncio.sleep(_POLL)
+
+
+async def _streamed(pool: EndpointPool, endpoint: Endpoint) -> StreamingRoute | None:
+    """The route whose answers have to be streamed, for the server shows no metrics, or not in time.
+
+    Raises:
+        RequestFailedError: The server did not answer this time.
+    """
+    if not isinstance(endpoint.route, StreamingRoute):
+        return None
+    try:
+        async with asyncio.timeout(_FIRST_LOOK):
+            figures = await read_server_figures(pool.session, endpoint.spec.url, endpoint.spec.engine)
+    except TimeoutError:
+        log.warning("endpoint %s: /metrics takes more than %g s", endpoint.spec.name, _FIRST_LOOK)
+        figures = None
+    return endpoint.route if figures is None else None
 
 
 async def watch(pool: EndpointPool, endpoint: Endpoint, stall_timeout: Callable[[], float]) -> None:
