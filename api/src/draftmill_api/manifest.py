@@ -132,7 +132,7 @@ class LengthBin(ApiModel):
 class MedianFall(ApiModel):
     """Where the median length of the answers fell by half or more from one window of them to the next."""
 
-    after: int = Field(description="Records that stand before the window, in the order of the files.")
+    after: int = Field(description="Records before the window, in the order in which their rows were asked.")
     before: int = Field(description="Median tokens of the window before.")
     then: int = Field(description="Median tokens of the window.")
 
@@ -149,7 +149,9 @@ class AnswerQuality(ApiModel):
     longest: int
     histogram: list[LengthBin]
     truncated: int = Field(description="Cut off by the limit, in or after the reasoning, or for repetition.")
+    truncated_percent: float = Field(description="The same in per cent of the records.")
     repeated_tails: int = Field(description="The end is one stretch of tokens again and again.")
+    repeated_tails_percent: float = Field(description="The same in per cent of the records.")
     empty: int = Field(description="Neither reasoning nor content but blanks.")
     replacement_characters: int = Field(
         description="With U+FFFD in the text: bytes that are no UTF-8, or a character that was cut."

@@ -7,6 +7,7 @@ until the limit; nobody was told.
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,9 +16,13 @@ from draftmill_api.manifest import MedianFall
 from draftmill_jobs.finish.quality import QualityCount, has_repeated_tail
 from draftmill_jobs.shared.medians import WINDOW, MedianWatch
 
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
-def record(ids: list[int], **fields: Any) -> dict[str, Any]:
+
+def record(ids: list[int], *, asked: float = 0.0, seconds: float = 1.0, **fields: Any) -> dict[str, Any]:
     usual = {
+        "created": (MOMENT + timedelta(seconds=asked + seconds)).isoformat().replace("+00:00", "Z"),
+        "latency_s": seconds,
         "status": "ok",
         "think": "none",
         "reasoning": None,
@@ -54,6 +59,7 @@ def test_each_kind_of_answer_is_counted() -> None:
     counted.add(record([5] * 60))
     found = counted.result("A")
     assert (found.truncated, found.malformed, found.repeated_tails) == (1, 1, 1)
+    assert (found.truncated_percent, found.repeated_tails_percent) == (25.0, 25.0)
     assert (found.empty, found.replacement_characters, found.duplicates) == (2, 1, 1)
     assert found.think == {"none": 3, "open_in_prompt": 1}
 
@@ -61,6 +67,7 @@ def test_each_kind_of_answer_is_counted() -> None:
 def test_a_dataset_without_records_has_no_figures() -> None:
     found = QualityCount().result("A")
     assert (found.records, found.percentiles, found.histogram, found.duplicates) == (0, {}, [], 0)
+    assert (found.truncated_percent, found.repeated_tails_percent, found.median_falls) == (0, 0, [])
 
 
 @pytest.mark.parametrize("period", [1, 2, 7, 64])
@@ -83,10 +90,26 @@ def test_public_failure_33_a_median_that_falls_by_half_is_found() -> None:
     rng, counted = random.Random(0), QualityCount()
     for number in range(6 * WINDOW):
         length = rng.randrange(40, 60) if number >= 3 * WINDOW else rng.randrange(400, 800)
-        counted.add(record([rng.randrange(1000) for _ in range(length)]))
+        counted.add(record([rng.randrange(1000) for _ in range(length)], asked=number))
     (fall,) = counted.result("A").median_falls
     assert isinstance(fall, MedianFall)
     assert (fall.after, fall.before > 500, fall.then < 60) == (3 * WINDOW, True, True)
+
+
+@pytest.mark.parametrize("begin", [[0.0, 0.0], [0.0, 1e6]], ids=["two workers", "a restart"])
+def test_short_answers_that_come_first_when_a_worker_starts_are_no_fall(begin: list[float]) -> None:
+    rng, counted, as_they_came = random.Random(0), QualityCount(), MedianWatch()
+    falls = []
+    for start in begin:
+        lengths = [round(rng.lognormvariate(5, 1.5)) for _ in range(5 * WINDOW)]
+        asked = [start + max(0, number - 3 * WINDOW) * 10.0 for number in range(len(lengths))]
+        for came, length, since in sorted(
+            (since + length, length, since) for since, length in zip(asked, lengths, strict=True)
+        ):
+            counted.add(record([rng.randrange(1000)] * length, asked=since, seconds=came - since))
+            falls.append(as_they_came.add(length))
+    assert any(falls), "they come in an order that looks like a fall"
+    assert counted.result("A").median_falls == []
 
 
 def test_lengths_that_grow_as_long_answers_come_are_no_fall() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, assert_never
 
 import orjson
-from pydantic import ValidationError
 
 from draftmill_api.manifest import PartFile
 from draftmill_api.record import DeadLetter, Record, RecordStatus
@@ -83,6 +83,7 @@ def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
 
     def check_record(value: Any) -> str:
         record = Record.model_validate(value)
+        datetime.fromisoformat(record.created)
         if record.completion_tokens != len(record.output_ids):
             audit.fault(
                 f"row {record.id} states {record.completion_tokens} completion tokens "
@@ -139,7 +140,7 @@ def _read(path: Path, kind: _Kind, rows: _Rows, audit: Audit) -> PartFile:
         try:
             value = orjson.loads(raw)
             identity = kind.check(value)
-        except (orjson.JSONDecodeError, ValidationError) as error:
+        except ValueError as error:  # of JSON, of the line's type, of its time
             audit.fault(f"{where} is not a whole line of its kind: {str(error).splitlines()[0]}")
             continue
         if not is_row_id(identity):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import Counter
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate, islice
 from typing import Any, Final
 
 import numpy as np
@@ -24,18 +25,29 @@ _MOST_FALLS: Final = 16
 
 
 class QualityCount:
-    """Counts the records of one dataset; eight bytes of each stay, to find answers that are there twice."""
+    """Counts the records of one dataset.
+
+    Twenty bytes of each stay: to find answers that are there twice, and to see lengths in the order in which
+    the rows were asked. In the order of the files short answers come first whenever a worker starts.
+    """
 
     def __init__(self) -> None:
         self._lengths: Counter[int] = Counter()
         self._think: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
         self._hashes = array("q")
-        self._medians, self._falls = MedianWatch(), list[Fall]()
+        self._seconds, self._tokens = array("q"), array("i")
 
     def add(self, record: dict[str, Any]) -> None:
-        """Takes in one record, as its line has it."""
+        """Takes in one record, as its line has it.
+
+        Raises:
+            ValueError: It does not say when it was made.
+        """
         ids, status = record["output_ids"], RecordStatus(record["status"])
+        made = datetime.fromisoformat(record["created"]).timestamp()
+        self._seconds.append(int(made - record["latency_s"]))
+        self._tokens.append(len(ids))
         self._lengths[len(ids)] += 1
         self._think[record["think"]] += 1
         self._hashes.append(_hash(ids))
@@ -44,9 +56,6 @@ class QualityCount:
         self._found["repeated_tails"] += has_repeated_tail(ids)
         self._found["empty"] += not ((record["reasoning"] or "") + (record["content"] or "")).strip()
         self._found["replacement_characters"] += "\ufffd" in record["text"]
-        fall = self._medians.add(len(ids))
-        if fall is not None and len(self._falls) < _MOST_FALLS:
-            self._falls.append(fall)
 
     def result(self, name: str) -> AnswerQuality:
         """What was counted, for a dataset of that name."""
@@ -60,7 +69,9 @@ class QualityCount:
             longest=max(self._lengths, default=0),
             histogram=self._histogram(),
             truncated=found["truncated"],
+            truncated_percent=_percent(found["truncated"], records),
             repeated_tails=found["repeated_tails"],
+            repeated_tails_percent=_percent(found["repeated_tails"], records),
             empty=found["empty"],
             replacement_characters=found["replacement_characters"],
             think=dict(sorted(self._think.items())),
@@ -69,7 +80,7 @@ class QualityCount:
             if records
             else 0,
             median_falls=[
-                MedianFall(after=fall.after, before=fall.before, then=fall.then) for fall in self._falls
+                MedianFall(after=fall.after, before=fall.before, then=fall.then) for fall in self._falls()
             ],
         )
 
@@ -79,6 +90,13 @@ class QualityCount:
         wanted = share * self._lengths.total() / 100
         sums = accumulate(self._lengths[length] for length in lengths)
         return next(length for length, so_far in zip(lengths, sums, strict=True) if so_far >= wanted)
+
+    def _falls(self) -> Iterator[Fall]:
+        watch, tokens = MedianWatch(), np.frombuffer(self._tokens, dtype=np.int32)
+        seconds, hashes = (np.frombuffer(each, dtype=np.int64) for each in (self._seconds, self._hashes))
+        order = np.lexsort((hashes, seconds))  # those of one second in an order that no length decides
+        falls = (watch.add(int(tokens[record])) for record in order)
+        return islice((fall for fall in falls if fall is not None), _MOST_FALLS)
 
     def _histogram(self) -> list[LengthBin]:
         """Each bin goes up to twice as many tokens as the one before."""
@@ -105,6 +123,10 @@ def _ends_in_repetition(ids: Sequence[int], end: int) -> bool:
         if ids[end - 1] == ids[end - 1 - period] and ids[start:end] == ids[start - period : end - period]:
             return True
     return False
+
+
+def _percent(part: int, whole: int) -> float:
+    return round(100 * part / whole, 2) if whole else 0.0
 
 
 def _hash(ids: Sequence[int]) -> int:
