@@ -27,7 +27,9 @@ from benchmarks.results import Result, arguments, measure  # noqa: E402
 
 from draftmill_api.jobconfig import SynthJobConfig  # noqa: E402
 from draftmill_api.record import prompt_key  # noqa: E402
+from draftmill_jobs.model.facts import read_model  # noqa: E402
 from draftmill_jobs.prompts.index import read_prompts, write_index  # noqa: E402
+from draftmill_jobs.shared.folder import fingerprint_of, write_fingerprint  # noqa: E402
 from draftmill_jobs.shared.settings import datasets_of  # noqa: E402
 from tests.support.memory import peak_memory  # noqa: E402
 from tests.support.server_program import server_program  # noqa: E402
@@ -115,7 +117,9 @@ def _leave_behind(folder: Path, model: TinyModel, rows: int, left: int) -> dict[
             if number < rows - left:
                 records.write(_record(number, prompt, model, rng))
         records.write(b'{"id":"torn')
-    (settings,) = datasets_of(SynthJobConfig.model_validate(config))
+    parsed = SynthJobConfig.model_validate(config)
+    (settings,) = datasets_of(parsed)
+    write_fingerprint(settings.folder, fingerprint_of(settings, read_model(parsed.model), parsed.run))
     write_index(settings.folder, read_prompts(settings))
     return config
 

@@ -15,7 +15,7 @@ import pytest
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.shared import waiting
-from tests.support.engine_server import EngineServer, Fail, Reply, answer_ids
+from tests.support.engine_server import EngineServer, Fail, Hold, Reply, answer_ids
 from tests.support.forked import ForkedProgram
 from tests.support.job import Job, prompts, unique, until
 from tests.support.killing_worker import ForkedWorker, kill_until_done
@@ -220,18 +220,25 @@ async def test_a_limit_that_lets_other_rows_in_changes_no_prompt(job: Job, serve
     assert (code, progress.done, server.count) == (ExitCode.DONE, 10, 15)
 
 
-async def test_a_second_run_on_the_same_folder_is_refused_by_name(
+async def test_a_process_that_holds_a_folder_is_named_to_a_second_one_and_killed_it_is_in_no_ones_way(
     job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "_OTHER_RUN", 0.5)
-    server.script = lambda _: Reply(delay=0.2)
-    job.run = {"name": "first", "uid": "1"}
-    job.datasets = {"A": prompts(100)}
-    async with job.use(server).generating():
-        await until(lambda: server.count > 0)
-        job.run = {"name": "second", "uid": "2"}
-        with pytest.raises(JobRefusedError, match="written by run first"):
+    server.script = lambda request: Reply() if request.number < 10 else Hold()
+    job.run = {"name": "first", "namespace": "team", "uid": "1"}
+    arguments = ("generate", "--config", str(job.use(server).write()))
+    with ForkedProgram(job.folder, *arguments) as first:
+        await until(lambda: len(job.lines()) == 10, within=60.0)
+        job.run = {"name": "second", "namespace": "team", "uid": "2"}
+        named = rf"is being written by run team/first \(uid 1\) on \S+, process {first.pid};"
+        with pytest.raises(JobRefusedError, match=named) as refused:
             await job.generate()
+        assert refused.value.reason == "FolderInUse"
+        await asyncio.to_thread(first.stop, signal.SIGKILL)
+    monkeypatch.setattr(waiting, "_OTHER_RUN", 0.0)
+    server.script = lambda _: Reply()
+    code, progress = await job.generate()
+    assert (code, progress.ok, len(unique(job.lines()))) == (ExitCode.DONE, 20, 20)
 
 
 async def test_an_earlier_attempt_of_the_same_run_is_waited_for(job: Job, server: EngineServer) -> None:

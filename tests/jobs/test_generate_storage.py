@@ -11,13 +11,14 @@ import pytest
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import WorkerState
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.plan.planning import plan
 from draftmill_jobs.shared.storage import ROOM_SECONDS
 from tests.support.engine_server import EngineServer, Reply
 from tests.support.forked import ForkedProgram
 from tests.support.job import Job, prompts, unique, until
 from tests.support.job_pages import progress_when
 from tests.support.ports import free_port
-from tests.support.small_volume import SmallVolume, small_volume
+from tests.support.small_volume import SmallVolume, read_only, small_volume
 from tests.support.waiting import quiet_for
 
 ROOM = 1 << 20
@@ -107,3 +108,16 @@ async def test_a_read_only_volume_is_refused_with_a_sentence(
         await job.generate()
     assert refused.value.reason == "StorageNotWritable"
     assert len(unique(job.lines())) == 20
+
+
+@pytest.mark.parametrize("place", ["A", "A/raw_responses.jsonl", "A/.run.json.lock"])
+async def test_what_a_generator_could_not_write_is_refused_by_the_plan_by_name(
+    job: Job, server: EngineServer, place: str
+) -> None:
+    await job.use(server).generate()
+    with (
+        read_only(job.output / place),
+        pytest.raises(JobRefusedError, match=rf"cannot write to \S+/{place}: Read-only") as refused,
+    ):
+        plan(job.config)
+    assert refused.value.reason == "StorageNotWritable"

@@ -38,10 +38,15 @@ class ForkedProgram:
         self._process.kill()
         self._process.join()
 
+    @property
+    def pid(self) -> int:
+        """Its number while it runs."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def stop(self, number: signal.Signals, within: float = 60.0) -> tuple[int | None, str]:
         """Sends a signal and waits for the end; returns exit code and output."""
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        os.kill(self.pid, number)
         self._process.join(within)
         return self._process.exitcode, self._output.read_text()
 

@@ -51,5 +51,18 @@ def small_volume(folder: Path, size: int) -> Iterator[SmallVolume]:
         _run("umount", "--lazy", str(folder))
 
 
+@contextmanager
+def read_only(path: Path) -> Iterator[None]:
+    """A file or folder can be read and not written, not by root either."""
+    if os.geteuid() != 0:
+        pytest.skip("what root cannot write is mounted so by root alone")
+    _run("mount", "--bind", str(path), str(path))
+    try:
+        _run("mount", "-o", "remount,bind,ro", str(path))
+        yield
+    finally:
+        _run("umount", "--lazy", str(path))
+
+
 def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)

@@ -9,20 +9,11 @@ from pathlib import Path
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import RunFingerprint
-from draftmill_api.record import split_row_id
 from draftmill_jobs.model.facts import TargetModel
-from draftmill_jobs.prompts.changes import changed_prompts
+from draftmill_jobs.output.fitting import check_fit
 from draftmill_jobs.prompts.index import PromptIndex, load_index, write_index
 from draftmill_jobs.shared.files import write_atomically
-from draftmill_jobs.shared.folder import (
-    RUN_FILE,
-    check_same,
-    differs,
-    fingerprint_of,
-    read_fingerprint,
-    write_fingerprint,
-)
-from draftmill_jobs.shared.heads import read_heads
+from draftmill_jobs.shared.folder import RUN_FILE, fingerprint_of, read_fingerprint, write_fingerprint
 from draftmill_jobs.shared.lock import (
     FolderInUseError,
     Holder,
@@ -37,7 +28,6 @@ from draftmill_jobs.shared.parts import (
     files_of,
     parse_line,
     part_path,
-    part_paths,
     parts_of_all_workers,
     read_lines,
 )
@@ -68,8 +58,9 @@ def take_over(
         with _alone(folder, me):
             lock = _lock(own, me)
             try:
-                _check(settings, fingerprint_of(settings, model, run), prompts)
-                _bind(folder, fingerprint_of(settings, model, run), own, me)
+                asked = fingerprint_of(settings, model, run)
+                check_fit(settings, asked, lambda _: prompts)
+                _bind(folder, asked, own, me)
                 if load_index(folder) != prompts:
                     write_index(folder, prompts)
             except BaseException:
@@ -117,32 +108,6 @@ def _bind(folder: Path, now: RunFingerprint, own: Path, me: Holder) -> None:
             _repair(part, forget=is_anew)
         if before is None or is_anew:
             write_fingerprint(folder, now)
-
-
-def _check(settings: DatasetSettings, asked: RunFingerprint, now: PromptIndex) -> None:
-    """Refuses to mix answers.
-
-    Raises:
-        JobRefusedError: Those in the folder were asked in another way, or prompts that were answered are gone
-            from the source while others are new.
-    """
-    folder = settings.folder
-    asked_before, before = read_fingerprint(folder), load_index(folder)
-    if asked_before is not None:
-        check_same(folder, asked_before, asked)
-    if before is None:
-        return
-    answered = (split_row_id(head.id)[0] for path in part_paths(folder, RECORDS) for head in read_heads(path))
-    changed = changed_prompts(settings, before, now, answered)
-    if changed is not None:
-        raise differs(
-            folder,
-            before.fingerprint,
-            now.fingerprint,
-            f"{changed.gone} prompts that were answered are gone from the source of dataset {settings.name}, "
-            f"for example that of row {changed.example}, and {changed.new} are new, the first at place "
-            f"{changed.place} (was their text changed?)",
-        )
 
 
 def _is_anew(before: JobRun, now: JobRun, *, others_live: bool) -> bool:

@@ -10,17 +10,23 @@ from pathlib import Path
 import numpy as np
 
 from draftmill_api.jobconfig import SynthJobConfig
+from draftmill_api.manifest import RunFingerprint
 from draftmill_api.progress import PlanResult
 from draftmill_api.v1alpha1.synthrun import Compression
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.tokenizer import TemplateError, Tokenizer
+from draftmill_jobs.output.fitting import check_fit
 from draftmill_jobs.plan.download import download_model
+from draftmill_jobs.prompts.index import read_prompts
 from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.prompts.shapes import Prompt
 from draftmill_jobs.prompts.table import KEY_BYTES
+from draftmill_jobs.shared.folder import fingerprint_of
+from draftmill_jobs.shared.lock import lock_files
+from draftmill_jobs.shared.parts import answer_files
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
-from draftmill_jobs.shared.write_test import try_to_write
+from draftmill_jobs.shared.write_test import try_to_go_on_with, try_to_write
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +47,8 @@ def plan(config: SynthJobConfig) -> PlanResult:
     if config.model.hugging_face is not None:
         download_model(Path(config.model.path), config.model.hugging_face)
     model = read_model(config.model)
+    for dataset in datasets_of(config):
+        _check_folder(dataset, fingerprint_of(dataset, model, config.run))
     surveys = [_survey(dataset, model.tokenizer) for dataset in datasets_of(config)]
     for survey in surveys:
         log.info(
@@ -64,6 +72,17 @@ def plan(config: SynthJobConfig) -> PlanResult:
         bytes_needed=sum(survey.bytes_needed for survey in surveys),
         bytes_free=shutil.disk_usage(output).free,
     )
+
+
+def _check_folder(dataset: DatasetSettings, asked: RunFingerprint) -> None:
+    """Refuses now what the worker would refuse when its servers are up.
+
+    Nothing is locked: whoever writes there goes on, and may well have ended by then.
+    """
+    if dataset.folder.exists():
+        check_fit(dataset, asked, lambda before: read_prompts(dataset, [before]))
+        try_to_write(dataset.folder)
+        try_to_go_on_with([*answer_files(dataset.folder), *lock_files(dataset.folder)])
 
 
 @dataclass(frozen=True, slots=True)

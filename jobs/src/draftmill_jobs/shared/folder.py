@@ -20,6 +20,10 @@ RUN_FILE = "run.json"
 _NOTHING: Final = object()
 
 
+class OtherAnswersError(JobRefusedError):
+    """A folder has answers that those which are asked for now must not be mixed with."""
+
+
 def fingerprint_of(dataset: DatasetSettings, model: TargetModel, run: JobRun) -> RunFingerprint:
     """What this dataset is asked with now."""
     return RunFingerprint(
@@ -50,7 +54,7 @@ def check_same(folder: Path, before: RunFingerprint, now: RunFingerprint) -> Non
     """Refuses to mix answers.
 
     Raises:
-        JobRefusedError: The folder holds answers of another model, sampling or template.
+        OtherAnswersError: The folder holds answers of another model, sampling or template.
     """
     if before.fingerprint == now.fingerprint:
         return
@@ -58,7 +62,7 @@ def check_same(folder: Path, before: RunFingerprint, now: RunFingerprint) -> Non
     raise differs(folder, before.fingerprint, now.fingerprint, changes)
 
 
-def differs(folder: Path, before: str, now: str, changes: str) -> JobRefusedError:
+def differs(folder: Path, before: str, now: str, changes: str) -> OtherAnswersError:
     """What refuses to mix answers.
 
     Args:
@@ -67,7 +71,7 @@ def differs(folder: Path, before: str, now: str, changes: str) -> JobRefusedErro
         now: Fingerprint of what is asked now.
         changes: What differs, with both values.
     """
-    return JobRefusedError(
+    return OtherAnswersError(
         "OutputFolderDiffers",
         f"{folder} holds other answers than are asked for, which do not mix (fingerprint {before} there, "
         f"{now} now): {changes}. Ask as before, or choose another output.path",

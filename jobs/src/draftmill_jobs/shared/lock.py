@@ -53,6 +53,11 @@ def parts_with_locks(folder: Path, stem: str) -> set[Path]:
     return {folder / path.name[1:].removesuffix(_SUFFIX) for path in folder.glob(f".{stem}*{_SUFFIX}")}
 
 
+def lock_files(folder: Path) -> list[Path]:
+    """The files that are locked there, or were."""
+    return sorted(folder.glob(f".*{_SUFFIX}"))
+
+
 class LockHeldError(Exception):
     """Another process has the lock; `holder` is None while it is still writing its name."""
 
@@ -93,7 +98,7 @@ class PartLock:
         path = part.with_name(f".{part.name}{_SUFFIX}")
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            _lock(self._descriptor, path)
+            lock_file(self._descriptor, path)
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(asdict(holder)).encode(), 0)
         except BaseException:
@@ -105,7 +110,14 @@ class PartLock:
         os.close(self._descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def lock_file(descriptor: int, path: Path) -> None:
+    """Locks an open file, until its descriptor is closed.
+
+    Raises:
+        LockHeldError: Someone else has the lock.
+        JobRefusedError: The volume has no locks.
+        OSError: The system does not lock it for another reason.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -62,6 +62,11 @@ def part_paths(folder: Path, stem: str) -> list[Path]:
     ]
 
 
+def answer_files(folder: Path) -> list[Path]:
+    """The files of records and of dead letters in the folder, whoever wrote them."""
+    return [*part_paths(folder, RECORDS), *part_paths(folder, DEAD_LETTERS)]
+
+
 def companion(records: Path) -> Path:
     """The dead letters of the worker that writes these records."""
     return records.with_name(records.name.replace(RECORDS, DEAD_LETTERS, 1))

@@ -1,0 +1,1 @@
+"""The folder that a SynthRun's answers belong to."""
