@@ -13,7 +13,7 @@ from draftmill_operator.decide.nodes import rejected_to_clean
 from draftmill_operator.decide.rules import decide
 from draftmill_operator.decide.types import Decision, Situation
 from draftmill_operator.kinds.base import BESIDE
-from draftmill_operator.observe.types import JobState, Observed, ObservedPod, Problem
+from draftmill_operator.observe.types import JobState, Observed, ObservedJob, ObservedPod, Problem
 from draftmill_operator.run import Role
 from draftmill_operator.status.summarise import summarise
 from tests.unit.operator.builders import (
@@ -189,6 +189,44 @@ class TestNodesThatRefuseJobs:
         assert held.problem.reason == "NodeRejects"
         assert decide(situation(status, seen, now=later(600))).kept_from(Role.PLAN) == ()
         assert decide(situation(None, seen, now=later(600))).redo is Role.PLAN
+
+    @pytest.mark.parametrize(
+        ("role", "status", "reason"),
+        [(Role.PLAN, {}, "PlanFailed"), (Role.FINISH, {"succeeded": True}, "FinishFailed")],
+    )
+    def test_a_step_that_every_node_refuses_fails_the_run_when_they_are_tried_again_too_often(
+        self, role: Role, status: dict[str, bool], reason: str
+    ) -> None:
+        waiting = pod(ready=False, started=False, problem=Problem("Unschedulable", "0/2 nodes are available"))
+        known = doing(count=1, **status) if status else SynthRunStatus()
+        for number in range(4):
+            refusing = job(*(refused(name) for name in "abc"), attempt=2 * number)
+            decision, _ = self.passes(known, role, refusing)
+            if number == 3:
+                break
+            assert (decision.redo, decision.failed) == (role, None)
+            held_up = job(waiting, attempt=2 * number + 1, avoided_nodes=("sick",))
+            decision, known = self.passes(known, role, held_up)
+            assert (decision.redo, known.steps[0].tried_again) == (role, number + 1)
+        assert decision.failed == Problem(
+            reason,
+            "nodes refuse its pods after they were tried again 3 times; "
+            "UnexpectedAdmissionError: no healthy devices present",
+        )
+
+    def passes(
+        self, status: SynthRunStatus, role: Role, step: ObservedJob
+    ) -> tuple[Decision, SynthRunStatus]:
+        """The last of two passes over one Job, whose removal is not seen yet; or that which ends the run."""
+        seen = Observed(plan=step) if role is Role.PLAN else Observed(finish=step)
+        for _ in range(2):
+            where = situation(status, seen, backoffLimit=2)
+            decision = decide(where)
+            after = summarise(where, decision).model_copy(update={"excluded_nodes": []})
+            status = SynthRunStatus.model_validate(after.model_dump())
+            if decision.failed is not None:
+                break
+        return decision, status
 
     def test_a_generator_is_tried_again_elsewhere_and_its_servers_stay(self) -> None:
         seen = Observed(servers=READY, workers=(job(*(refused(name) for name in "abc"), attempt=1),))

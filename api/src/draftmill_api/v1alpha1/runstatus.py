@@ -94,6 +94,14 @@ class ExcludedNode(ApiModel):
     since: Time = Field(description="When it was excluded.")
 
 
+class StepTries(ApiModel):
+    """A step that runs once, and whose pods nodes refused until there was no other node to try."""
+
+    role: str = Field(max_length=16, description="The step: plan, finish, ...")
+    tried_again: Count = Field(description="How often nodes were tried again that had refused its pods.")
+    last_job: str = Field(max_length=64, description="uid of the last Job that made room for that.")
+
+
 class RunStatus(ApiModel, Generic[PlanT, ProgressT, OutputT]):
     """What the operator observed of a run of any kind; written by it alone."""
 
@@ -142,6 +150,13 @@ class RunStatus(ApiModel, Generic[PlanT, ProgressT, OutputT]):
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["role", "name"],
         },
+    )
+    steps: list[StepTries] = Field(
+        default_factory=list,
+        max_length=8,
+        description="Steps that nodes refused; one that they refuse again after they were tried again more "
+        "than backoffLimit times ends the run.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["role"]},
     )
     config_hash: str = Field(
         default="", max_length=64, description="Hash of the job config that the worker has in force."

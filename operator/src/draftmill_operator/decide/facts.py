@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from draftmill_api.v1alpha1.runstatus import AnyStatus, Attempts, ExcludedNode, Pause, RunClock
+from draftmill_api.v1alpha1.runstatus import AnyStatus, Attempts, ExcludedNode, Pause, RunClock, StepTries
 from draftmill_operator.observe.evaluated import given_up
 from draftmill_operator.observe.types import Problem
 
@@ -23,6 +23,8 @@ class Facts:
     excluded_nodes: tuple[ExcludedNode, ...]
     former: tuple[Attempts, ...] = ()
     """Of workers that there were before there were fewer: a number is never used for two attempts."""
+    steps: tuple[StepTries, ...] = ()
+    """Steps whose pods nodes refused until there was no other node to try."""
     unevaluated: Problem | None = None
     """Why the evaluation of what the workers made was given up."""
 
@@ -36,6 +38,7 @@ class Facts:
             clock=status.clock or RunClock(),
             pause=status.pause,
             excluded_nodes=tuple(status.excluded_nodes),
+            steps=tuple(status.steps),
             unevaluated=given_up(status),
         )
 
@@ -67,8 +70,21 @@ class Facts:
             workers_hash=workers_hash,
             restart_served=restart,
             pause=self.pause if restart == self.restart_served else None,
+            steps=() if begin_anew else self.steps,
             unevaluated=None if begin_anew else self.unevaluated,
         )
+
+    def tried_again(self, role: str) -> int:
+        """How often nodes were tried again that had refused pods of a step."""
+        return next((step.tried_again for step in self.steps if step.role == role), 0)
+
+    def with_another_try(self, role: str, job: str) -> Facts:
+        """The facts once they are tried again, with another Job in place of the one of this uid."""
+        steps = {step.role: step for step in self.steps}
+        if role not in steps or steps[role].last_job != job:
+            times = self.tried_again(role) + 1
+            steps[role] = StepTries(role=role, tried_again=times, last_job=job)
+        return replace(self, steps=tuple(steps.values()))
 
     def with_none_started(self, before: Facts) -> Facts:
         """The facts without attempts that were to be started and could not be."""

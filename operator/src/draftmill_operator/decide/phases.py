@@ -14,12 +14,12 @@ from draftmill_operator.decide.blocked import host_path_refused
 from draftmill_operator.decide.clock import deadline_passed
 from draftmill_operator.decide.evaluating import evaluating
 from draftmill_operator.decide.finishing import finishing
-from draftmill_operator.decide.generating import attempt_over, generating
 from draftmill_operator.decide.paused import paused_without_servers
 from draftmill_operator.decide.planning import planning
 from draftmill_operator.decide.suspended import suspended
 from draftmill_operator.decide.types import Rule
 from draftmill_operator.decide.waiting import input_missing
+from draftmill_operator.decide.working import attempt_over, working
 
 MEANING: Final[Mapping[Phase, str]] = {
     Phase.PENDING: "Nothing is started: an administrator has to allow something; the message says what.",
@@ -67,16 +67,16 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.FAILED: (deadline_passed, planning),
     },
     Phase.STARTING: {
-        Phase.RUNNING: (attempt_over, generating),
-        Phase.PAUSED: (generating,),
+        Phase.RUNNING: (attempt_over, working),
+        Phase.PAUSED: (working,),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.FINISHING: (attempt_over,),
         Phase.FAILED: (deadline_passed, attempt_over),
     },
     Phase.RUNNING: {
-        Phase.STARTING: (attempt_over, generating),
-        Phase.PAUSED: (generating,),
+        Phase.STARTING: (attempt_over, working),
+        Phase.PAUSED: (working,),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.FINISHING: (attempt_over,),
@@ -84,7 +84,7 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
     },
     Phase.PAUSED: {
         Phase.STARTING: (paused_without_servers,),
-        Phase.RUNNING: (attempt_over, generating),
+        Phase.RUNNING: (attempt_over, working),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.FINISHING: (attempt_over,),
@@ -94,9 +94,9 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.PENDING: (host_path_refused,),
         Phase.WAITING_FOR_INPUT: (input_missing,),
         Phase.PLANNING: (input_missing, planning),
-        Phase.STARTING: (planning, paused_without_servers, attempt_over, generating),
-        Phase.RUNNING: (attempt_over, generating),
-        Phase.PAUSED: (paused_without_servers, generating),
+        Phase.STARTING: (planning, paused_without_servers, attempt_over, working),
+        Phase.RUNNING: (attempt_over, working),
+        Phase.PAUSED: (paused_without_servers, working),
         Phase.SUSPENDED: (suspended,),
         Phase.FINISHING: (evaluating, finishing, attempt_over),
         Phase.SUCCEEDED: (finishing,),
@@ -106,8 +106,8 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.PENDING: (host_path_refused,),
         Phase.WAITING_FOR_INPUT: (input_missing,),
         Phase.PLANNING: (input_missing, planning),
-        Phase.STARTING: (planning, paused_without_servers, generating),
-        Phase.RUNNING: (attempt_over, generating),
+        Phase.STARTING: (planning, paused_without_servers, working),
+        Phase.RUNNING: (attempt_over, working),
         Phase.PAUSED: (paused_without_servers,),
         Phase.SUSPENDING: (suspended,),
         Phase.FINISHING: (evaluating, finishing, attempt_over),
@@ -115,8 +115,8 @@ FOLLOWING: Final[Mapping[Phase | None, Mapping[Phase, tuple[Rule, ...]]]] = {
         Phase.FAILED: (deadline_passed, planning, finishing, attempt_over),
     },
     Phase.FINISHING: {
-        Phase.STARTING: (generating,),
-        Phase.RUNNING: (generating,),
+        Phase.STARTING: (working,),
+        Phase.RUNNING: (working,),
         Phase.SUSPENDING: (suspended,),
         Phase.SUSPENDED: (suspended,),
         Phase.SUCCEEDED: (finishing,),

@@ -9,13 +9,13 @@ from draftmill_operator.decide.clock import deadline_passed, next_deadline, turn
 from draftmill_operator.decide.ended import ended
 from draftmill_operator.decide.evaluating import evaluating
 from draftmill_operator.decide.finishing import finishing
-from draftmill_operator.decide.generating import attempt_over, generating
 from draftmill_operator.decide.nodes import next_try, with_exclusions
 from draftmill_operator.decide.paused import paused_without_servers
 from draftmill_operator.decide.planning import planning
 from draftmill_operator.decide.suspended import suspended
 from draftmill_operator.decide.types import Decision, Rule, Situation
 from draftmill_operator.decide.waiting import input_missing
+from draftmill_operator.decide.working import attempt_over, working
 
 RULES: tuple[Rule, ...] = (
     ended,
@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
     finishing,
     paused_without_servers,
     attempt_over,
-    generating,
+    working,
 )
 
 

@@ -10,7 +10,7 @@ from draftmill_api.exitcode import ExitCode
 from draftmill_api.progress import TerminationMessage
 from draftmill_api.v1alpha1.status import Phase
 from draftmill_operator.decide.attempts import refusal
-from draftmill_operator.decide.misplaced import job_problem, misplaced
+from draftmill_operator.decide.misplaced import NODE_TRIED_AGAIN, job_problem, misplaced
 from draftmill_operator.decide.types import Decision, Situation, Wanted
 from draftmill_operator.observe.types import JobState, ObservedJob, Problem, Termination
 from draftmill_operator.run import Role
@@ -38,23 +38,39 @@ class Step:
         """What follows from the step's Job; `use` turns its answer into a decision, or says None to it."""
         if job is None or job.deleting:
             return Decision(self.phase, self.wanted)
-        again = replace(self.wanted, plan=False, evaluation=None, finish=False)
-        if misplaced(situation, self.role, job) is not None:
-            problem = job_problem(situation, self.role, job)
-            return Decision(self.phase, again, redo=self.role, problem=problem)
+        elsewhere = misplaced(situation, self.role, job)
+        if elsewhere is not None:
+            return self._elsewhere(situation, job, elsewhere)
         result = result_of(job, self.failed_reason)
         match result:
             case Working():
                 problem = job_problem(situation, self.role, job) or result.problem
                 return Decision(self.phase, self.wanted, problem=problem)
             case Unheard():
-                return Decision(self.phase, again, redo=self.role)
+                return Decision(self.phase, self._without, redo=self.role)
             case Ended():
                 return Decision(Phase.FAILED, failed=result.problem)
             case Answered():
                 return use(result.message) or Decision(Phase.FAILED, failed=unreadable(job).problem)
             case _:
                 assert_never(result)
+
+    def _elsewhere(self, situation: Situation, job: ObservedJob, why: Problem) -> Decision:
+        """Another Job looks elsewhere; the run's limit holds for nodes that are asked in vain, too."""
+        facts = situation.facts
+        if why.reason == NODE_TRIED_AGAIN:
+            facts = facts.with_another_try(self.role, job.uid)
+        elif (times := facts.tried_again(self.role)) > situation.spec.backoff_limit:
+            said = f"{why.reason}: {why.message}"
+            text = f"nodes refuse its pods after they were tried again {times} times; {said}"
+            return Decision(Phase.FAILED, failed=Problem(self.failed_reason, text))
+        problem = job_problem(situation, self.role, job)
+        return Decision(self.phase, self._without, redo=self.role, problem=problem, facts=facts)
+
+    @property
+    def _without(self) -> Wanted:
+        """What is wanted while the step's Job is removed."""
+        return replace(self.wanted, plan=False, evaluation=None, finish=False)
 
 
 @dataclass(frozen=True)

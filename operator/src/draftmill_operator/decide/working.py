@@ -76,7 +76,7 @@ def attempt_over(situation: Situation) -> Decision | None:
     )
 
 
-def generating(situation: Situation) -> Decision | None:
+def working(situation: Situation) -> Decision | None:
     """Workers are at work, or about to be; a missing one starts when nothing is in its way."""
     starting = start(situation)
     numbers = _living(situation) | starting.numbers

@@ -49,6 +49,7 @@ def summarise(situation: Situation, decision: Decision) -> AnyStatus:
             "clock": facts.clock,
             "pause": facts.pause,
             "excluded_nodes": list(facts.excluded_nodes),
+            "steps": list(facts.steps),
             "config_hash": _config_hash(situation),
             "start_time": run.status.start_time or (time if _has_started(decision) else None),
             "completion_time": time if over else None,
