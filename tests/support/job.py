@@ -46,8 +46,10 @@ class Job:
     endpoint_fields: dict[str, dict[str, Any]] = field(default_factory=dict)
     sampling: dict[str, Any] = field(default_factory=lambda: {"maxCompletionTokens": 64})
     compression: str = "None"
+    on_change: str = "Refuse"
     generation: dict[str, Any] = field(default_factory=dict)
     dataset_fields: dict[str, Any] = field(default_factory=dict)
+    fields_of: dict[str, dict[str, Any]] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
     resume_token: str = ""
 
@@ -75,11 +77,12 @@ class Job:
         for name, rows in self.datasets.items():
             path = self.folder / f"{name}.jsonl"
             replace(path, "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
-            datasets.append({"name": name, "source": {"file": {"path": str(path)}}, **self.dataset_fields})
+            fields = self.dataset_fields | self.fields_of.get(name, {})
+            datasets.append({"name": name, "source": {"file": {"path": str(path)}}, **fields})
         config = {
             "run": self.run,
             "model": {"name": self.model.name, "path": str(self.model.path)},
-            "output": {"path": str(self.output), "compression": self.compression},
+            "output": {"path": str(self.output), "compression": self.compression, "onChange": self.on_change},
             "datasets": datasets,
             "sampling": self.sampling,
             "generation": {"concurrency": 16, "connectTimeout": "2s", **self.generation},

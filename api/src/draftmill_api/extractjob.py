@@ -19,7 +19,7 @@ from draftmill_api.v1alpha1.extractrun import (
 )
 from draftmill_api.v1alpha1.extractstatus import SkippedRows
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
-from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, Sha256
+from draftmill_api.v1alpha1.status import MOST_FAILURES, Failure, Sha256, VolumePath
 
 
 class JobRecords(ApiModel):
@@ -108,7 +108,7 @@ class ExtractFinishResult(ApiModel):
     tokens: int
     bytes: int
     quarantined: int
-    manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
+    manifest: VolumePath = Field(description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256")
     failures: list[Failure] = Field(
         default_factory=list,

@@ -11,7 +11,14 @@ from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.generation import Generation, TemplateArguments
 from draftmill_api.v1alpha1.shared import HuggingFaceModel
 from draftmill_api.v1alpha1.source import Fields, Filters, FolderPattern, HuggingFaceDataset
-from draftmill_api.v1alpha1.synthrun import Compression, Sampling, SamplingOverrides, SynthEndpoint, Turns
+from draftmill_api.v1alpha1.synthrun import (
+    Compression,
+    OnChange,
+    Sampling,
+    SamplingOverrides,
+    SynthEndpoint,
+    Turns,
+)
 
 AbsolutePath = Annotated[str, Field(pattern=r"^/", max_length=2048)]
 
@@ -78,6 +85,7 @@ class JobOutput(ApiModel):
 class SynthJobOutput(JobOutput):
     """Where the answers go, and how."""
 
+    on_change: OnChange = OnChange.REFUSE
     compression: Compression = Compression.NONE
 
 

@@ -19,6 +19,7 @@ from draftmill_api.v1alpha1.status import (
     Failure,
     ModelFacts,
     RunProgress,
+    VolumePath,
 )
 from draftmill_api.v1alpha1.trainstatus import TrainPlan, TrainProgress
 
@@ -107,6 +108,10 @@ class PlanResult(ApiModel):
     """What a plan found. Lists are in the spec's order of datasets, without names, to stay small."""
 
     model: ModelFacts
+    output: VolumePath = Field(
+        default="",
+        description="Folder of the answers where it is not output.path, below the data volume in a pod.",
+    )
     dataset_totals: list[int] = Field(max_length=64)
     dataset_duplicates: list[int] = Field(max_length=64)
     dataset_unusable: list[int] = Field(max_length=64)
@@ -156,7 +161,7 @@ class FinishResult(ApiModel):
         "empty when they do not fit into a termination message.",
     )
     cap_reached: bool = Field(default=False, description="A maxTokens left rows out.")
-    manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
+    manifest: VolumePath = Field(description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: str = Field(alias="manifestSHA256", max_length=64)
     failures: list[Failure] = Field(default_factory=list, max_length=MOST_FAILURES)
 

@@ -20,7 +20,7 @@ from draftmill_api.v1alpha1.draftertrain import (
     WrittenLayerIds,
 )
 from draftmill_api.v1alpha1.shared import Endpoint
-from draftmill_api.v1alpha1.status import Sha256
+from draftmill_api.v1alpha1.status import Sha256, VolumePath
 from draftmill_api.v1alpha1.trainstatus import Figure, TrainEvaluation, TrainPlan, TrainProgress
 
 
@@ -130,5 +130,5 @@ class TrainFinishResult(ApiModel):
     acceptance_length: Figure = ""
     teacher_agreement: Figure = ""
     evaluation: TrainEvaluation | None = Field(default=None, description="Where the config has one.")
-    manifest: str = Field(max_length=512, description="Path of the manifest, below the data volume in a pod.")
+    manifest: VolumePath = Field(description="Path of the manifest, below the data volume in a pod.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256")

@@ -34,6 +34,7 @@ IDENTITY = RunIdentity(RunKey(SYNTHRUN, "team", "k25-10k"), uid="0b1f-run")
 PLAN = Plan(
     model=FACTS,
     datasets=[DatasetPlan(name="B1_glaive", total=100)],
+    output_path="prepared",
     rows=100,
     prompt_tokens=1000,
     longest_prompt_tokens=100,

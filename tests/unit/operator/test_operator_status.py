@@ -154,6 +154,27 @@ def test_a_complete_run_has_the_finishs_counts_and_publishes_its_output() -> Non
     assert status.reason == ""
 
 
+def test_a_folder_that_the_plan_chose_is_what_the_steps_after_it_are_told_and_what_is_published() -> None:
+    wanted = {"path": "prepared", "onChange": "NewFolder"}
+    before = SYNTH.config(run(output=wanted), ()).output
+    assert (before.path, before.on_change) == ("/data/prepared", "NewFolder")
+    chosen = "prepared@0123456789abcdef"
+    said = plan_message(100)
+    assert said.plan is not None
+    said = said.model_copy(update={"plan": said.plan.model_copy(update={"output": chosen})})
+    recorded = SYNTH.plan(run(output=wanted), said)
+    assert recorded is not None
+    later = run(SynthRunStatus(plan=recorded), output=wanted)
+    after_it = SYNTH.config(later, ()).output
+    assert (after_it.path, after_it.on_change) == (f"/data/{chosen}", "Refuse")
+    finished = SYNTH.finished(later, finish_message(100))
+    assert finished is not None
+    assert finished.output.path == chosen
+    published = SYNTH.published(run(SynthRunStatus(plan=recorded, output=finished.output)))
+    assert published is not None
+    assert published.path == chosen
+
+
 def test_a_reached_cap_is_success_and_said() -> None:
     status = completed(planned(), cap_reached=True)
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, "CapReached")

@@ -76,6 +76,9 @@ SYNTH_RUN: Final = Resource(
         Column("AGE", ".metadata.creationTimestamp", ColumnType.AGE, "Time since the run was created."),
         Column("SERVERS", ".status.servers.summary", ColumnType.TEXT, "Ready and wanted servers.", wide=True),
         Column("MODEL", ".spec.model.name", ColumnType.TEXT, "The target model.", wide=True),
+        Column(
+            "OUTPUT", ".status.plan.outputPath", ColumnType.TEXT, "Folder that the answers go to.", wide=True
+        ),
         Column("REASON", ".status.reason", ColumnType.TEXT, "Reason of the phase.", wide=True),
     ),
     fields=mutability.SYNTH_RUN,

@@ -15,6 +15,8 @@ NAME_MAP: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-ke
 TYPE_MAP: JsonDict = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 Time = Annotated[str, Field(max_length=32, json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0)]
+VolumePath = Annotated[str, Field(max_length=576)]
+"""A path on a volume: one that a spec names, and what a run adds to it."""
 Sha256 = Annotated[str, Field(max_length=64)]
 
 
@@ -97,6 +99,10 @@ class Plan(ApiModel):
     model: ModelFacts = Field(description="Facts of the model.")
     datasets: list[DatasetPlan] = Field(
         default_factory=list, max_length=64, description="Sizes of the datasets.", json_schema_extra=NAME_MAP
+    )
+    output_path: VolumePath = Field(
+        description="Folder below storage.data that the answers go to: output.path, or with output.onChange "
+        "NewFolder one beside it."
     )
     rows: Count = Field(description="Rows to account for, in all datasets.")
     prompt_tokens: Count = Field(
@@ -183,8 +189,8 @@ class Output(ApiModel):
     """What a finished run publishes, whatever its kind."""
 
     volume: Volume = Field(description="Volume of the output.")
-    path: str = Field(max_length=512, description="Folder on the volume.")
-    manifest: str = Field(max_length=512, description="Path of the manifest on the volume.")
+    path: VolumePath = Field(description="Folder on the volume.")
+    manifest: VolumePath = Field(description="Path of the manifest on the volume.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256", description="Hash of the manifest.")
     model: OutputModel = Field(description="The target model.")
 

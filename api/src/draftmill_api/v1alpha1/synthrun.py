@@ -124,11 +124,26 @@ class Compression(StrEnum):
     ZSTD = "Zstd"
 
 
+class OnChange(StrEnum):
+    """What becomes of a run whose folder holds answers that were asked in another way."""
+
+    REFUSE = "Refuse"
+    NEW_FOLDER = "NewFolder"
+
+
 class Output(ApiModel):
     """Where the answers go."""
 
     path: RelativePath = Field(
         description="Folder below storage.data; each dataset gets a folder of its name inside.",
+    )
+    on_change: OnChange = Field(
+        default=OnChange.REFUSE,
+        description="What happens when a dataset's folder there holds answers of another model, other "
+        "sampling, template arguments or turns, or to prompts whose text was changed since. Refuse: the plan "
+        "fails and names the difference. NewFolder: all answers of the run go to a folder beside it, named "
+        "path@fingerprint, which every later run that asks the same finds again; status.plan.outputPath has "
+        "its name.",
     )
     compression: Compression = Field(
         default=Compression.NONE,
@@ -259,6 +274,7 @@ class SynthRun(ApiModel):
 __all__ = [
     "Compression",
     "Dataset",
+    "OnChange",
     "Output",
     "Sampling",
     "SamplingOverrides",

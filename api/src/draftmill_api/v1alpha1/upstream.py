@@ -6,7 +6,7 @@ from pydantic import Field
 
 from draftmill_api.base import ApiModel
 from draftmill_api.v1alpha1.shared import Model, RelativePath, Storage, Volume
-from draftmill_api.v1alpha1.status import Count, Sha256
+from draftmill_api.v1alpha1.status import Count, Sha256, VolumePath
 
 
 class RunRef(ApiModel):
@@ -53,8 +53,8 @@ class RunInput(ApiModel):
     name: str = Field(max_length=253, description="Name of the earlier run.")
     uid: str = Field(max_length=64, description="Its uid.")
     volume: Volume = Field(description="Volume with its output.")
-    path: str = Field(max_length=512, description="Folder of its output on the volume.")
-    manifest: str = Field(max_length=512, description="Its manifest, on the volume.")
+    path: VolumePath = Field(description="Folder of its output on the volume.")
+    manifest: VolumePath = Field(description="Its manifest, on the volume.")
     manifest_sha256: Sha256 = Field(alias="manifestSHA256", description="Hash of the manifest.")
     records: Count = Field(description="Records in it; rows, if it is a store.")
     tokens: Count = Field(description="Tokens in it.")

@@ -66,18 +66,23 @@ def _folder_of_run(args: Namespace) -> Path:
     run = cluster.run(cluster.find(args.source))
     if not isinstance(run, SynthRun):
         raise CliError(f"{args.source} is a {run.kind}; records are the output of a SynthRun")
-    spec = run.spec
-    volume = spec.storage.data
+    volume, path = run.spec.storage.data, output_path(run)
     if volume.host_path:
         local: Path | None = Path(volume.host_path.path)
     elif volume.persistent_volume_claim:
         local = cluster.local_folder(volume.persistent_volume_claim.claim_name)
     else:
         local = None
-    folder = local / spec.output.path if local else None
+    folder = local / path if local else None
     if folder is None or not folder.is_dir():
         raise CliError(
             f"the records of {args.source} are not on this machine: mount its data volume "
-            f"and give the folder {spec.output.path} in it"
+            f"and give the folder {path} in it"
         )
     return folder
+
+
+def output_path(run: SynthRun) -> str:
+    """Where the records of a run go on its data volume: what the plan has chosen, once it has."""
+    plan = run.status.plan if run.status is not None else None
+    return run.spec.output.path if plan is None else plan.output_path

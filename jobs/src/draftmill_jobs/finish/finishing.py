@@ -19,6 +19,7 @@ from draftmill_jobs.finish.auditing import Audit, audit_folder
 from draftmill_jobs.finish.sources import describe_source
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.fingerprint import tokenizer_hash
+from draftmill_jobs.output.roots import find_output
 from draftmill_jobs.prompts.index import PromptIndex, read_prompts
 from draftmill_jobs.prompts.table import RowTable
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
@@ -37,9 +38,9 @@ def finish(config: SynthJobConfig) -> FinishResult:
     Raises:
         JobRefusedError: They are not: something is missing, twice, broken, or does not add up.
     """
-    output = Path(config.output.path)
-    datasets = datasets_of(config)
     model = read_model(config.model)
+    config = find_output(config, model)
+    output, datasets = Path(config.output.path), datasets_of(config)
     prompts = [read_prompts(dataset) for dataset in datasets]
     audits = [_audit(*each, model, config) for each in zip(datasets, prompts, strict=True)]
     summary = _summary(config, audits, prompts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 from draftmill_api.jobconfig import SynthJobConfig
@@ -12,11 +13,21 @@ from draftmill_api.progress import WorkerState
 from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.resume import OpenDataset, open_dataset
 from draftmill_jobs.model.facts import TargetModel
+from draftmill_jobs.output.roots import own_output
 from draftmill_jobs.prompts.index import PromptIndex, load_index, read_prompts
 from draftmill_jobs.shared.config import LoadedConfig
 from draftmill_jobs.shared.settings import DatasetSettings, Share, datasets_of
 from draftmill_jobs.shared.storage import until_room
 from draftmill_jobs.shared.waiting import until_free
+
+
+async def with_own_output(
+    loaded: LoadedConfig[SynthJobConfig], model: TargetModel, board: Board, stop: asyncio.Event
+) -> LoadedConfig[SynthJobConfig]:
+    """The config with the folder that its answers belong to; as it is after `stop`."""
+    finding = partial(asyncio.to_thread, own_output, loaded.config, model)
+    found = await until_room(finding, partial(_say_full, board), stop)
+    return loaded if found is None else replace(loaded, config=found)
 
 
 @asynccontextmanager
@@ -60,11 +71,12 @@ async def _open(
     def say(message: str) -> None:
         board.message = message
 
-    def say_full(message: str) -> None:
-        board.state = WorkerState.STORAGE_FULL if message else WorkerState.WAITING
-        board.message = message
+    return await until_room(lambda: until_free(opening, say, stop), partial(_say_full, board), stop)
 
-    return await until_room(lambda: until_free(opening, say, stop), say_full, stop)
+
+def _say_full(board: Board, message: str) -> None:
+    board.state = WorkerState.STORAGE_FULL if message else WorkerState.WAITING
+    board.message = message
 
 
 def _read_prompts(settings: DatasetSettings) -> PromptIndex:

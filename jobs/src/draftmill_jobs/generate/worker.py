@@ -32,7 +32,7 @@ from draftmill_jobs.generate.fleet import Fleet
 from draftmill_jobs.generate.guard import Guard, WhenPaused
 from draftmill_jobs.generate.knee import START
 from draftmill_jobs.generate.limiter import Caps, Hold, Limiter
-from draftmill_jobs.generate.opening import open_all
+from draftmill_jobs.generate.opening import open_all, with_own_output
 from draftmill_jobs.generate.outage import Outage
 from draftmill_jobs.generate.preflight import Expectation, Preflight
 from draftmill_jobs.generate.quota import Quota
@@ -88,6 +88,7 @@ async def generate(
     )
     async with serve(http_port, lambda: board.progress(clock())):
         model = await asyncio.to_thread(read_model, loaded.config.model)
+        loaded = await with_own_output(loaded, model, board, stop)
         paused = ""
         async with open_all(loaded, model, share, board, stop) as datasets:
             if not stop.is_set():

@@ -59,8 +59,8 @@ def _check_empty(folder: Path) -> None:
             raise OtherAnswersError(
                 "OutputFolderUnbound",
                 f"{path} has answers, but {RUN_FILE} is not beside it, which says what they were asked with: "
-                f"others would be mixed with them. Put its {RUN_FILE} back, move the files away, or choose "
-                "another output.path",
+                f"others would be mixed with them. Put its {RUN_FILE} back, move the files away, choose "
+                "another output.path, or set output.onChange to NewFolder",
             )
 
 

@@ -17,11 +17,13 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.tokenizer import TemplateError, Tokenizer
 from draftmill_jobs.output.fitting import check_fit
+from draftmill_jobs.output.roots import own_output
 from draftmill_jobs.plan.download import download_model
 from draftmill_jobs.prompts.index import read_prompts
 from draftmill_jobs.prompts.reading import DatasetRows
 from draftmill_jobs.prompts.shapes import Prompt
 from draftmill_jobs.prompts.table import KEY_BYTES
+from draftmill_jobs.shared.artefacts import below_volume
 from draftmill_jobs.shared.folder import fingerprint_of
 from draftmill_jobs.shared.lock import lock_files
 from draftmill_jobs.shared.parts import answer_files
@@ -42,11 +44,13 @@ def plan(config: SynthJobConfig) -> PlanResult:
     Raises:
         JobRefusedError: Something is missing or cannot be used.
     """
-    output = Path(config.output.path)
-    try_to_write(output)
+    wanted = Path(config.output.path)
+    try_to_write(wanted)
     if config.model.hugging_face is not None:
         download_model(Path(config.model.path), config.model.hugging_face)
     model = read_model(config.model)
+    config = own_output(config, model)
+    output = Path(config.output.path)
     for dataset in datasets_of(config):
         _check_folder(dataset, fingerprint_of(dataset, model, config.run))
     surveys = [_survey(dataset, model.tokenizer) for dataset in datasets_of(config)]
@@ -63,6 +67,7 @@ def plan(config: SynthJobConfig) -> PlanResult:
     _check_lengths(config, model, surveys)
     return PlanResult(
         model=model.facts,
+        output=below_volume(output) if output != wanted else "",
         dataset_totals=[survey.total for survey in surveys],
         dataset_duplicates=[survey.duplicates for survey in surveys],
         dataset_unusable=[survey.unusable for survey in surveys],

@@ -74,7 +74,8 @@ def differs(folder: Path, before: str, now: str, changes: str) -> OtherAnswersEr
     return OtherAnswersError(
         "OutputFolderDiffers",
         f"{folder} holds other answers than are asked for, which do not mix (fingerprint {before} there, "
-        f"{now} now): {changes}. Ask as before, or choose another output.path",
+        f"{now} now): {changes}. Ask as before, choose another output.path, or "
+        "set output.onChange to NewFolder",
     )
 
 

@@ -11,7 +11,7 @@ from draftmill_api.v1alpha1.pod import PodOverrides
 from draftmill_api.v1alpha1.shared import Endpoint, Storage
 from draftmill_api.v1alpha1.source import Source
 from draftmill_api.v1alpha1.status import DatasetPlan, OutputModel, Plan, RunOutput, RunProgress
-from draftmill_api.v1alpha1.synthrun import SynthEndpoint, SynthRunSpec, SynthRunStatus
+from draftmill_api.v1alpha1.synthrun import Output, SynthEndpoint, SynthRunSpec, SynthRunStatus
 from draftmill_api.v1alpha1.upstream import RunInput
 from draftmill_operator.kinds.base import Finished, PausePolicy, RunKind, Serving, Tally
 from draftmill_operator.kinds.chaining import handed_on
@@ -109,7 +109,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         return SynthJobConfig(
             run=job_run(run.identity, spec.restart),
             model=job_model(spec.model),
-            output=SynthJobOutput(path=data_path(spec.output.path), compression=spec.output.compression),
+            output=_output(spec.output, run.status.plan),
             datasets=[
                 JobDataset(
                     name=dataset.name,
@@ -166,6 +166,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
         return Plan(
             model=result.model,
             datasets=datasets,
+            output_path=result.output or run.spec.output.path,
             rows=sum(result.dataset_totals),
             prompt_tokens=result.prompt_tokens,
             longest_prompt_tokens=result.longest_prompt_tokens,
@@ -189,7 +190,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
             progress=result.progress,
             output=RunOutput(
                 volume=run.spec.storage.data,
-                path=run.spec.output.path,
+                path=plan.output_path,
                 manifest=below_data(result.manifest),
                 manifest_sha256=result.manifest_sha256,
                 records=result.progress.done,
@@ -216,6 +217,15 @@ def _endpoint(endpoint: Endpoint, spec: SynthRunSpec) -> SynthEndpoint:
         return endpoint
     most = spec.server.concurrency_per_replica if spec.server is not None else None
     return SynthEndpoint(name=endpoint.name, url=endpoint.url, engine=endpoint.engine, concurrency=most)
+
+
+def _output(wanted: Output, plan: Plan | None) -> SynthJobOutput:
+    """The plan chooses the folder, and no step after it another one."""
+    if plan is None:
+        return SynthJobOutput(
+            path=data_path(wanted.path), on_change=wanted.on_change, compression=wanted.compression
+        )
+    return SynthJobOutput(path=data_path(plan.output_path), compression=wanted.compression)
 
 
 def _source(source: Source) -> JobSource:
