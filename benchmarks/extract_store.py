@@ -30,7 +30,7 @@ sys.path[:0] = [str(REPOSITORY)]
 
 from benchmarks.results import Bench, Result, arguments, measure  # noqa: E402
 
-from draftmill_api.store import RowFacts, StoreBinding  # noqa: E402
+from draftmill_api.store import ComputedIn, RowFacts, StoreBinding  # noqa: E402
 from draftmill_api.v1alpha1.extractrun import StateDtype  # noqa: E402
 from draftmill_jobs.shared.settings import Share  # noqa: E402
 from draftmill_jobs.store import Check, Store, StoreRow, StoreWriter  # noqa: E402
@@ -151,7 +151,10 @@ def _pack(folder: Path, staged: list[Path], count: int) -> None:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         ids = np.ndarray((tokens,), np.int64, memory, places["token_ids"].begin).astype(np.int32)
         values = np.ndarray((tokens, states, width), np.uint16, memory, places["hidden_states"].begin)
-        store.append(StoreRow(_facts(number), ids, np.ones(tokens, np.uint8), values, ids), _nothing)
+        store.append(
+            StoreRow(_facts(number), ids, np.ones(tokens, np.uint8), values, ids, ComputedIn.BFLOAT16),
+            _nothing,
+        )
 
     with _writer(folder, _binding(states, width)) as store:
         with ThreadPoolExecutor(2) as threads:

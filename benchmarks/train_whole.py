@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from draftmill_api.record import RecordStatus  # noqa: E402
-from draftmill_api.store import RowFacts, StoreBinding, StoreSource  # noqa: E402
+from draftmill_api.store import ComputedIn, RowFacts, StoreBinding, StoreSource  # noqa: E402
 from draftmill_api.v1alpha1.extractstatus import StateDtype  # noqa: E402
 from draftmill_api.v1alpha1.status import ModelFacts  # noqa: E402
 from draftmill_jobs.main import main as draftmill  # noqa: E402
@@ -90,7 +90,7 @@ def write_store(folder: Path, target: Path) -> int:
                 temperature=0.0,
             )
             mask = (np.arange(length) >= 20).astype(np.uint8)
-            writer.append(StoreRow(row, ids, mask, states, ids), lambda: None)
+            writer.append(StoreRow(row, ids, mask, states, ids, ComputedIn.BFLOAT16), lambda: None)
             tokens += length
         writer.seal()
     write_store_manifest(folder, facts, source=StoreSource(path="records", sha256="r" * 64))

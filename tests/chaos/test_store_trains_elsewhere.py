@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from draftmill_api.store import ComputedIn
 from draftmill_cli.main import main
 from draftmill_dev import cache, venvs
 from draftmill_jobs.store import StoreRow
@@ -72,7 +73,14 @@ def _rows(folder: Path) -> list[StoreRow]:
         ).hidden_states
         states = torch.stack([*(hidden[layer] for layer in LAYER_IDS[:-1]), last.pop()], dim=2)[0]
         rows.append(
-            StoreRow(plain.facts, plain.token_ids, plain.loss_mask, bfloat16(states.numpy()), plain.token_ids)
+            StoreRow(
+                plain.facts,
+                plain.token_ids,
+                plain.loss_mask,
+                bfloat16(states.numpy()),
+                plain.token_ids,
+                ComputedIn.BFLOAT16,
+            )
         )
     return rows
 

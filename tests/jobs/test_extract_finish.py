@@ -42,6 +42,8 @@ async def test_a_whole_store_gets_a_manifest_that_says_what_it_is_made_of(job: E
     assert manifest["skipped"] == {"status": 1, "long": 0, "noAnswer": 0, "limit": 0}
     assert manifest["binding"]["layerIds"] == [1, 2, 4]
     assert manifest["binding"]["layerConvention"] == "entering layer"
+    assert manifest["binding"]["backend"] == "Transformers"
+    assert manifest["computedIn"] == {"Float32": 6}
     assert manifest["model"]["fingerprint"] == job.fingerprint
     assert (manifest["rows"], manifest["tokens"]) == (result.rows, result.tokens)
     assert sum(shard["tokens"] for shard in manifest["shards"]) == result.tokens

@@ -16,7 +16,8 @@ from draftmill_api.v1alpha1.extractrun import SkippedRows, StateDtype
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_cli.main import main
 from draftmill_jobs.model.fingerprint import fingerprint
-from draftmill_jobs.store import Check, Store, audit_store, write_index, write_manifest
+from draftmill_jobs.shared.artefacts import MANIFEST_FILE, write_json
+from draftmill_jobs.store import Check, Store, audit_store, write_index
 from tests.support.headed_model import HIDDEN, make_headed_model
 from tests.support.states import RUN, binding, row, written
 from tests.support.tiny_model import VOCABULARY
@@ -60,7 +61,7 @@ def _completed(folder: Path, bound: StoreBinding) -> Path:
         index=audit.index,
         shards=audit.shards,
     )
-    write_manifest(folder, manifest)
+    write_json(folder / MANIFEST_FILE, manifest)
     return folder
 
 
@@ -215,6 +216,7 @@ def test_stat_says_what_a_store_holds(complete: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert "[2, 3, 5, 8], entering layer; the last before the final norm" in said
     assert "BFloat16, width 32" in said
+    assert "by VLLM; in BFloat16 10 rows" in said
     tokens = sum(len(each.token_ids) for each in ROWS)
     assert f"{tokens:,}, longest row" in said
 

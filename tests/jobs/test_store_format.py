@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from draftmill_api.store import ComputedIn
 from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.store import Check, Store
 from tests.support.states import HIDDEN, LAYER_IDS, binding, row, written
@@ -78,7 +80,7 @@ def test_rows_come_back_exactly(tmp_path: Path, dtype: StateDtype) -> None:
 def test_a_float32_row_is_rounded_to_bfloat16_as_torch_rounds(tmp_path: Path) -> None:
     values = np.random.default_rng(0).standard_normal((50, len(LAYER_IDS), HIDDEN), dtype=np.float32)
     each = row(0, 50)
-    written(tmp_path, [type(each)(each.facts, each.token_ids, each.loss_mask, values, each.returned_ids)])
+    written(tmp_path, [replace(each, states=values, computed_in=ComputedIn.FLOAT32)])
 
     with Store.open(tmp_path, check=Check.HASHES) as store:
         assert torch.equal(store[0].states(), torch.from_numpy(values).bfloat16())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from draftmill_api.store import ComputedIn
 from draftmill_jobs.extract.preparing import prepare
 from draftmill_jobs.model.facts import read_model
 from draftmill_jobs.store import StoreRow, StoreWriter
@@ -31,7 +32,8 @@ def fill(job: ExtractJob, *, seal: bool = True) -> None:
             shape = (row.tokens, prepared.layout.states, prepared.layout.hidden_size)
             states = numbers.standard_normal(shape, dtype=np.float32)
             store.append(
-                StoreRow(row.facts, row.token_ids, row.loss_mask, states, row.token_ids), _nothing_staged
+                StoreRow(row.facts, row.token_ids, row.loss_mask, states, row.token_ids, ComputedIn.FLOAT32),
+                _nothing_staged,
             )
         if seal:
             store.seal()

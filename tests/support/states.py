@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.record import RecordStatus
-from draftmill_api.store import RowFacts, StoreBinding
-from draftmill_api.v1alpha1.extractrun import StateDtype
+from draftmill_api.store import ComputedIn, RowFacts, StoreBinding
+from draftmill_api.v1alpha1.extractrun import Backend, StateDtype
 from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.store import StoreRow, StoreWriter
 
@@ -24,7 +24,13 @@ ALONE = Share(0, 1)
 
 def binding(dtype: StateDtype = StateDtype.BFLOAT16, **changes: Any) -> StoreBinding:
     """What the tests' stores are bound to."""
-    facts = {"model_fingerprint": "f" * 64, "layer_ids": LAYER_IDS, "hidden_size": HIDDEN, "dtype": dtype}
+    facts = {
+        "model_fingerprint": "f" * 64,
+        "layer_ids": LAYER_IDS,
+        "hidden_size": HIDDEN,
+        "dtype": dtype,
+        "backend": Backend.VLLM,
+    }
     return StoreBinding.model_validate({**facts, **changes})
 
 
@@ -49,7 +55,7 @@ def row(number: int, tokens: int = 0, *, dataset: str = "B1", hidden: int = HIDD
         temperature=1.0,
     )
     mask = (np.arange(tokens) >= 2).astype(np.uint8)
-    return StoreRow(facts, ids, mask, bfloat16(values), ids.copy())
+    return StoreRow(facts, ids, mask, bfloat16(values), ids.copy(), ComputedIn.BFLOAT16)
 
 
 def writer(folder: Path, **changes: Any) -> StoreWriter:

@@ -22,7 +22,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from draftmill_api.record import RecordStatus
-from draftmill_api.store import RowFacts, StoreBinding
+from draftmill_api.store import ComputedIn, RowFacts, StoreBinding
 from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.model.fingerprint import fingerprint
 from draftmill_jobs.store import StoreRow, StoreWriter
@@ -159,7 +159,7 @@ def _store_row(rows: ToyRows, number: int, mask_from: int) -> StoreRow:
         temperature=0.0,
     )
     mask = (np.arange(len(row.token_ids)) >= mask_from).astype(np.uint8)
-    return StoreRow(facts, row.token_ids, mask, row.states.numpy(), row.token_ids)
+    return StoreRow(facts, row.token_ids, mask, row.states.numpy(), row.token_ids, ComputedIn.FLOAT32)
 
 
 def _sequences(rows: int, period: int, made: torch.Generator) -> Tensor:

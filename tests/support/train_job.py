@@ -18,8 +18,9 @@ from draftmill_api.v1alpha1.extractstatus import SkippedRows
 from draftmill_api.v1alpha1.status import ModelFacts
 from draftmill_api.v1alpha1.trainstatus import TrainPlan
 from draftmill_jobs.model.fingerprint import fingerprint
+from draftmill_jobs.shared.artefacts import MANIFEST_FILE, write_json
 from draftmill_jobs.shared.config import load
-from draftmill_jobs.store import Check, Store, StoreWriter, audit_store, write_index, write_manifest
+from draftmill_jobs.store import Check, Store, StoreWriter, audit_store, write_index
 from draftmill_jobs.train.finishing import finish
 from draftmill_jobs.train.planning import plan
 from tests.support.files import replace
@@ -144,7 +145,7 @@ def write_store_manifest(folder: Path, model: ModelFacts, *, source: StoreSource
         index=audit.index,
         shards=audit.shards,
     )
-    write_manifest(folder, manifest)
+    write_json(folder / MANIFEST_FILE, manifest)
 
 
 def flip_a_byte(path: Path, at: int) -> None:

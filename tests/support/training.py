@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from draftmill_api.record import RecordStatus
-from draftmill_api.store import RowFacts, StoreBinding
+from draftmill_api.store import ComputedIn, RowFacts, StoreBinding
 from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.main import main
 from draftmill_jobs.store import StoreRow
@@ -219,7 +219,9 @@ def store_row(rows: Rows, number: int) -> StoreRow:
         temperature=0.0 if info.greedy else 1.0,
     )
     ids = row.token_ids
-    return StoreRow(facts, ids, row.mask.astype(np.uint8), row.states.float().numpy(), ids)
+    return StoreRow(
+        facts, ids, row.mask.astype(np.uint8), row.states.float().numpy(), ids, ComputedIn.FLOAT32
+    )
 
 
 def _train(case: Case, kill_at: int | None, rank: int, ranks: int, port: int) -> None:

@@ -11,7 +11,7 @@ from draftmill_api.base import ApiModel
 from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import PartFile
 from draftmill_api.record import RecordStatus
-from draftmill_api.v1alpha1.extractrun import OnLongRow, SkippedRows, StateDtype
+from draftmill_api.v1alpha1.extractrun import Backend, OnLongRow, SkippedRows, StateDtype
 from draftmill_api.v1alpha1.status import ModelFacts
 
 ROW_HASH: Final = "xxh3-128"
@@ -23,6 +23,14 @@ class LayerConvention(StrEnum):
 
     ENTERING_LAYER = "entering layer"
     """Id i is the residual stream before layer i; id L is after the last layer, before the final norm."""
+
+
+class ComputedIn(StrEnum):
+    """The dtype that states came in, before they were stored in the store's."""
+
+    BFLOAT16 = "BFloat16"
+    FLOAT16 = "Float16"
+    FLOAT32 = "Float32"
 
 
 class _Line(BaseModel):
@@ -80,6 +88,9 @@ class StoreLine(RowFacts):
     offset: int = Field(ge=0, description="Where in the file the row's states start, in bytes.")
     hash: str = Field(description=f"{ROW_HASH} of the row's bytes.")
     float8_error: Float8Error | None = Field(default=None, description="With Float8 only.")
+    computed_in: ComputedIn | None = Field(
+        default=None, description="Dtype that the states came in. Left out in stores that did not note it."
+    )
 
 
 class JournalLine(_Line):
@@ -101,6 +112,9 @@ class StoreBinding(ApiModel):
     dtype: StateDtype
     max_row_tokens: int | None = Field(default=None, ge=1)
     on_long_row: OnLongRow = OnLongRow.CUT
+    backend: Backend | None = Field(
+        default=None, description="What computes the states. None in stores that did not note it."
+    )
 
 
 class StoreFolder(ApiModel):
@@ -156,6 +170,9 @@ class StoreManifest(ApiModel):
     cut_tokens: int = Field(ge=0, description="Tokens cut off.")
     skipped: SkippedRows = Field(description="Records left out on purpose, by why.")
     quarantined: dict[str, int] = Field(description="Records whose states were refused, by reason.")
+    computed_in: dict[ComputedIn, int] = Field(
+        default_factory=dict, description="Rows by the dtype that their states came in, where that is known."
+    )
     row_hash: Literal["xxh3-128"] = Field(default=ROW_HASH, description="What the index hashes rows with.")
     index: PartFile
     shards: list[StoreShard]

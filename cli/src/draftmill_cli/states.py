@@ -24,6 +24,7 @@ def facts_table(store: Store) -> Table:
         "fingerprint": binding.model_fingerprint,
         "layers": f"{binding.layer_ids}, {binding.layer_convention}; the last before the final norm",
         "states": f"{binding.dtype}, width {binding.hidden_size}",
+        "computed": _computed(store),
         "rows": f"{len(tokens):,}",
         "tokens": f"{sum(tokens):,}, longest row {max(tokens, default=0):,}",
         "size": f"{_bytes(store) / 1e9:,.3g} GB in {len({line.shard for line in store.lines}):,} shards",
@@ -77,6 +78,14 @@ def rows_table(rows: Iterable[Row], binding: StoreBinding) -> Table:
 
 def _bytes(store: Store) -> int:
     return sum((store.folder / shard).stat().st_size for shard in {line.shard for line in store.lines})
+
+
+def _computed(store: Store) -> str:
+    backend = store.binding.backend
+    counts = Counter(line.computed_in for line in store.lines if line.computed_in)
+    by = [f"by {backend}"] if backend else []
+    ways = [f"{dtype} {count:,} rows" for dtype, count in sorted(counts.items())]
+    return "; ".join([*by, *([f"in {', '.join(ways)}"] if ways else [])])
 
 
 def _sampled(line: StoreLine) -> str:

@@ -18,6 +18,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.jobconfig import JobModel
+from draftmill_api.store import ComputedIn
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import read_model
 from tests.support.extract_job import ExtractJob
@@ -77,6 +78,21 @@ async def test_states_of_16_bits_are_stored_bit_for_bit(job: ExtractJob, server:
         for row in store:
             expected = states_of(row.token_ids.tolist(), server.layers, HIDDEN).view(np.uint32) >> 16
             assert np.array_equal(row.bits(), expected)
+
+
+async def test_the_manifest_counts_rows_by_the_dtype_that_servers_computed_them_in(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    job.fields["dtype"] = "BFloat16"
+    await job.add_many(5).extract()
+    server.bfloat16 = True
+    await job.add_many(3).extract()
+
+    job.finish()
+
+    with job.store() as store:
+        assert store.manifest is not None
+        assert store.manifest.computed_in == {ComputedIn.BFLOAT16: 3, ComputedIn.FLOAT32: 5}
 
 
 @pytest.mark.parametrize(

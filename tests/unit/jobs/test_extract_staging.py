@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from draftmill_api.store import ComputedIn
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.extract.staging import Staging, StagingError
 
@@ -40,7 +41,7 @@ async def test_a_whole_file_is_read_where_it_is_mapped_and_counted_until_it_is_d
 
     assert staged.states.shape == (3, 2, 4)
     assert staged.token_ids.tolist() == [0, 1, 2]
-    assert not staged.is_half
+    assert staged.computed_in is ComputedIn.FLOAT32
     assert staging.bytes == path.stat().st_size
     staging.discard(path)
     assert (staging.bytes, path.exists()) == (0, False)
@@ -63,6 +64,15 @@ async def test_a_file_without_states_is_none(tmp_path: Path) -> None:
     save_file({"token_ids": np.arange(3)}, path)
 
     with pytest.raises(StagingError, match="has no hidden_states"):
+        await staging.read(path)
+
+
+async def test_a_file_of_states_in_a_dtype_of_no_model_is_none(tmp_path: Path) -> None:
+    staging = Staging(tmp_path, "run-w0")
+    path = stage(staging, tmp_path)
+    save_file({"hidden_states": np.ones((3, 2, 4), np.int64), "token_ids": np.arange(3)}, path)
+
+    with pytest.raises(StagingError, match="has tensors of dtype 'I64'"):
         await staging.read(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,10 @@ from draftmill_api.extractjob import (
     ExtractSummary,
     QuarantinedRow,
 )
-from draftmill_api.manifest import PartFile
 from draftmill_api.store import (
-    Float8Error,
     RowSelection,
     StoreLine,
     StoreManifest,
-    StoreShard,
     StoreSource,
 )
 from draftmill_api.v1alpha1.status import MOST_FAILURES
@@ -37,13 +33,12 @@ from draftmill_jobs.extract.selection import Survey
 from draftmill_jobs.model.facts import TargetModel, read_model
 from draftmill_jobs.model.fingerprint import tokenizer_hash
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, SUMMARY_FILE, below_volume, write_json
-from draftmill_jobs.shared.files import sha256_of
 from draftmill_jobs.shared.settings import Share
-from draftmill_jobs.store.folder import INDEX_FILE, check_same, index_parts, read_store_file
+from draftmill_jobs.store.audit import StoreAudit, count_store
+from draftmill_jobs.store.folder import check_same, read_store_file
 from draftmill_jobs.store.index import write_index
-from draftmill_jobs.store.layout import StateLayout
 from draftmill_jobs.store.reader import Check, Store
-from draftmill_jobs.store.verify import REMEDY, by_shard, check_sealed, hash_faults
+from draftmill_jobs.store.verify import REMEDY
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +59,10 @@ def finish(config: ExtractJobConfig) -> ExtractFinishResult:
     if bound is None:
         raise JobRefusedError("OutputMissing", f"{folder} has no store.json: nothing was extracted there")
     check_same(folder, bound.binding, prepared.binding)
-    lines = write_index(folder)
-    shards = _read_shards(folder, lines, prepared.layout)
+    write_index(folder)
+    stored = _looked_at(folder)
     given_up = read_quarantine(folder, config.run)
-    account = _account(config, prepared, lines, given_up)
-    stored = Stored(lines, shards)
+    account = _account(config, prepared, stored.rows, given_up)
     summary = _summary(config, stored, account)
     write_json(folder / SUMMARY_FILE, summary)
     account.check()
@@ -84,24 +78,6 @@ def finish(config: ExtractJobConfig) -> ExtractFinishResult:
         manifest_sha256=digest,
         failures=failures(account.quarantined, MOST_FAILURES),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What the store holds."""
-
-    lines: Sequence[StoreLine]
-    shards: Sequence[StoreShard]
-
-    @property
-    def tokens(self) -> int:
-        """Of all rows."""
-        return sum(line.tokens for line in self.lines)
-
-    @property
-    def bytes(self) -> int:
-        """Of all shards."""
-        return sum(shard.bytes for shard in self.shards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,35 +143,30 @@ def _account(
     return Account(survey, quarantined, faults)
 
 
-def _read_shards(folder: Path, lines: Sequence[StoreLine], layout: StateLayout) -> list[StoreShard]:
-    """Reads every shard once: the hashes of its rows are checked, and its own is taken."""
-    check_sealed(folder, index_parts(folder), layout)
-    Store.open(folder, check=Check.HEADERS).close()
-    shards = []
-    for name, rows in by_shard(lines).items():
-        path, digest = folder / name, hashlib.sha256()
-        faults = list(hash_faults(path, rows, layout, seen=digest.update))
-        if faults:
-            raise JobRefusedError(
-                "StoreCorrupt", f"{len(faults)} rows are broken: {'; '.join(faults[:_SHOWN])}; {REMEDY}"
-            )
-        shards.append(
-            StoreShard(
-                path=name,
-                bytes=path.stat().st_size,
-                records=len(rows),
-                sha256=digest.hexdigest(),
-                tokens=sum(row.tokens for row in rows),
-            )
+def _looked_at(folder: Path) -> StoreAudit:
+    """Reads every shard once: the hashes of its rows are checked, and its own is taken.
+
+    Raises:
+        JobRefusedError: Something is broken.
+    """
+    audit = count_store(folder)
+    if audit.faults:
+        raise JobRefusedError(
+            "StoreCorrupt",
+            f"{len(audit.faults)} things are broken in {folder}: {'; '.join(audit.faults[:_SHOWN])}; "
+            f"{REMEDY}",
         )
-        log.info("shard %s: %d rows, all as they were written", name, len(rows))
-    return shards
+    log.info("%d rows in %d shards, all as they were written", len(audit.rows), len(audit.shards))
+    if len(audit.computed_in) > 1:
+        ways = ", ".join(f"{dtype} {count}" for dtype, count in audit.computed_in.items())
+        log.warning("the states were not all computed in one dtype: rows by it: %s", ways)
+    return audit
 
 
-def _summary(config: ExtractJobConfig, stored: Stored, account: Account) -> ExtractSummary:
+def _summary(config: ExtractJobConfig, stored: StoreAudit, account: Account) -> ExtractSummary:
     return ExtractSummary(
         run=config.run,
-        rows=len(stored.lines),
+        rows=len(stored.rows),
         tokens=stored.tokens,
         bytes=stored.bytes,
         skipped=account.survey.skipped,
@@ -207,9 +178,9 @@ def _summary(config: ExtractJobConfig, stored: Stored, account: Account) -> Extr
 
 
 def _manifest(
-    config: ExtractJobConfig, model: TargetModel, prepared: Prepared, stored: Stored, account: Account
+    config: ExtractJobConfig, model: TargetModel, prepared: Prepared, stored: StoreAudit, account: Account
 ) -> StoreManifest:
-    index = prepared.folder / INDEX_FILE
+    assert stored.index is not None  # noqa: S101 - it was written before
     return StoreManifest(
         run=config.run,
         model=model.facts,
@@ -221,35 +192,19 @@ def _manifest(
             path=below_volume(prepared.input.files.folder), sha256=prepared.input.files.content_hash()
         ),
         selection=RowSelection(statuses=config.row_filter, max_rows=config.max_rows),
-        rows=len(stored.lines),
+        rows=len(stored.rows),
         tokens=stored.tokens,
         bytes=stored.bytes,
         cut_rows=account.survey.cut_rows,
         cut_tokens=account.survey.cut_tokens,
         skipped=account.survey.skipped,
         quarantined=_by_reason(account.quarantined),
-        index=PartFile(
-            path=INDEX_FILE,
-            bytes=index.stat().st_size,
-            records=len(stored.lines),
-            sha256=sha256_of(index),
-        ),
-        shards=list(stored.shards),
-        float8_error=_float8_error(stored.lines),
+        computed_in=stored.computed_in,
+        index=stored.index,
+        shards=stored.shards,
+        float8_error=stored.float8_error,
     )
 
 
 def _by_reason(rows: Sequence[QuarantinedRow]) -> dict[str, int]:
     return dict(sorted(Counter(row.reason for row in rows).items()))
-
-
-def _float8_error(lines: Sequence[StoreLine]) -> Float8Error | None:
-    """Over all (token, layer): rows count by their tokens."""
-    errors = [(line.tokens, line.float8_error) for line in lines if line.float8_error is not None]
-    if not errors:
-        return None
-    tokens = sum(count for count, _ in errors)
-    return Float8Error(
-        mean=sum(count * error.mean for count, error in errors) / tokens,
-        worst=max(error.worst for _, error in errors),
-    )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from draftmill_api.store import ComputedIn
 from draftmill_jobs.extract.board import Board
 from draftmill_jobs.extract.quarantine import Quarantine, check_share
 from draftmill_jobs.extract.records import Row
@@ -46,6 +47,7 @@ class Keeper:
         states: StateArray,
         returned_ids: NDArray[np.int32],
         *,
+        computed_in: ComputedIn,
         durable: Callable[[], None],
     ) -> None:
         """Stores a row's states.
@@ -54,13 +56,14 @@ class Keeper:
             row: The row.
             states: `[T, states, hidden]`, float32 or bfloat16 as uint16; not used after the return.
             returned_ids: `int32[T]`, the tokens that they are for.
+            computed_in: What the states were before they became these.
             durable: Called once, from another thread, when the row will survive a crash; it must not raise.
 
         Raises:
             RowRefusedError: They cannot be right.
             JobFailedError: The disk does not take them.
         """
-        stored = StoreRow(row.facts, row.token_ids, row.loss_mask, states, returned_ids)
+        stored = StoreRow(row.facts, row.token_ids, row.loss_mask, states, returned_ids, computed_in)
         appending = asyncio.ensure_future(asyncio.to_thread(self._writer.append, stored, durable))
         try:
             await asyncio.shield(appending)

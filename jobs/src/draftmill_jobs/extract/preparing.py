@@ -40,6 +40,7 @@ def prepare(config: ExtractJobConfig, model: ModelFacts) -> Prepared:
         dtype=config.dtype,
         max_row_tokens=config.max_row_tokens,
         on_long_row=config.on_long_row,
+        backend=config.backend,
     )
     try:
         layout = StateLayout.of(binding)

@@ -22,6 +22,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from draftmill_api.store import ComputedIn
 from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
 from draftmill_jobs.store.checks import StateArray
 from draftmill_jobs.store.tensors import TensorFileError, TensorPlace, parse_header
@@ -36,6 +37,11 @@ _FIRST_LOOK, _LONGEST_LOOK = 0.002, 0.1  # seconds between looks at a lock
 _ORPHAN_SECONDS: Final = 900.0  # after which a file that nobody waits for is deleted
 _STRANGER_SECONDS: Final = 6 * 3600.0  # the same for those of other extractors, which use the folder too
 _STATES, _IDS = "hidden_states", "token_ids"
+_COMPUTED_IN: Final = {
+    "BF16": ComputedIn.BFLOAT16,
+    "F16": ComputedIn.FLOAT16,
+    "F32": ComputedIn.FLOAT32,
+}
 _ONE_USER: Final = "let server and extractor run as one user, or in a group that may read and delete there"
 
 
@@ -50,14 +56,19 @@ class StagedStates:
     Attributes:
         states: Of whatever shape the server gave them.
         token_ids: `int32[T]`.
-        is_half: They were computed in 16 bits.
+        computed_in: What the server wrote.
     """
 
     path: Path
     states: StateArray
     token_ids: NDArray[np.int32]
-    is_half: bool
+    computed_in: ComputedIn
     size: int
+
+    @property
+    def is_half(self) -> bool:
+        """Whether they were computed in 16 bits."""
+        return self.computed_in is not ComputedIn.FLOAT32
 
 
 class Staging:
@@ -223,15 +234,15 @@ def _map(path: Path) -> StagedStates:
         places = parse_header(memoryview(memory), len(memory))
         if missing := {_STATES, _IDS} - places.keys():
             raise StagingError(f"{path.name} has no {' and no '.join(sorted(missing))}")
+        computed_in = _COMPUTED_IN[places[_STATES].dtype]
         states, ids = _array(memory, places[_STATES]), _array(memory, places[_IDS])
     except TensorFileError as error:
         raise StagingError(f"{path.name}: {error}") from error
     except KeyError as error:
         raise StagingError(f"{path.name} has tensors of dtype {error}") from error
-    is_half = states.dtype != np.float32
     if states.dtype == np.float16:
         states = states.astype(np.float32)
-    return StagedStates(path, states, ids.astype(np.int32), is_half, len(memory))
+    return StagedStates(path, states, ids.astype(np.int32), computed_in, len(memory))
 
 
 def _array(memory: mmap.mmap, place: TensorPlace) -> NDArray[Any]:

@@ -58,7 +58,9 @@ class TransformersBackend:
             states = await asyncio.to_thread(model.states, [row.token_ids for row in batch])
             for row, each in zip(batch, states, strict=True):
                 try:
-                    await work.keeper.keep(row, each, row.token_ids, durable=_nothing_staged)
+                    await work.keeper.keep(
+                        row, each, row.token_ids, computed_in=model.computed_in, durable=_nothing_staged
+                    )
                 except RowRefusedError as error:
                     await work.keeper.give_up(row, error.fault, error.message, tries=1)
             work.board.in_flight = 0

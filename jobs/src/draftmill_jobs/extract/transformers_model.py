@@ -15,6 +15,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM
 
 from draftmill_api.jobconfig import JobModel
+from draftmill_api.store import ComputedIn
 from draftmill_jobs.errors import JobRefusedError
 
 log = logging.getLogger(__name__)
@@ -22,8 +23,19 @@ log = logging.getLogger(__name__)
 _EMBEDDINGS: Final = ("embed_tokens", "tok_embeddings", "word_embeddings")
 
 
+_COMPUTED_IN: Final = {
+    torch.bfloat16: ComputedIn.BFLOAT16,
+    torch.float16: ComputedIn.FLOAT16,
+    torch.float32: ComputedIn.FLOAT32,
+}
+
+
 class HookedModel:
-    """A decoder whose residual streams are captured."""
+    """A decoder whose residual streams are captured.
+
+    Attributes:
+        computed_in: The dtype of its residual streams.
+    """
 
     def __init__(self, decoder: nn.Module, layer_ids: Sequence[int]) -> None:
         """Takes the part of a model that has the decoder layers.
@@ -37,7 +49,9 @@ class HookedModel:
         layers: nn.ModuleList = decoder.layers  # type: ignore[assignment]
         norm: nn.Module = decoder.norm  # type: ignore[assignment]
         self._entered = [*(layers[each] for each in layer_ids[:-1]), norm]
-        self._device = next(decoder.parameters()).device
+        embeddings = next(decoder.parameters())
+        self._device = embeddings.device
+        self.computed_in = _COMPUTED_IN[embeddings.dtype]
 
     def states(self, rows: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:
         """The states of each row, `float32[T, states, hidden]`.

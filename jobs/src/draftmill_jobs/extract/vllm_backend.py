@@ -154,7 +154,11 @@ class Rows:
             return Failure("not_staged", str(error))
         try:
             await self._work.keeper.keep(
-                row, staged.states, staged.token_ids, durable=partial(self._durable, staged.path, taken)
+                row,
+                staged.states,
+                staged.token_ids,
+                computed_in=staged.computed_in,
+                durable=partial(self._durable, staged.path, taken),
             )
         except RowRefusedError as error:
             self._staging.discard(staged.path)

@@ -1,6 +1,6 @@
 """The store of hidden states: written by extractors, read by the trainer. The writer needs no torch."""
 
-from draftmill_jobs.store.audit import StoreAudit, audit_store, write_manifest
+from draftmill_jobs.store.audit import StoreAudit, audit_store, count_store
 from draftmill_jobs.store.checks import RowFault, RowRefusedError
 from draftmill_jobs.store.errors import StoreCorruptError, StoreDiffersError
 from draftmill_jobs.store.index import write_index
@@ -20,6 +20,6 @@ __all__ = [
     "StoreRow",
     "StoreWriter",
     "audit_store",
+    "count_store",
     "write_index",
-    "write_manifest",
 ]

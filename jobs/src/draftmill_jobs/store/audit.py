@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from draftmill_api.manifest import PartFile
-from draftmill_api.store import Float8Error, StoreLine, StoreManifest, StoreShard
-from draftmill_jobs.shared.files import sha256_of, write_atomically
+from draftmill_api.store import ComputedIn, Float8Error, StoreLine, StoreManifest, StoreShard
+from draftmill_jobs.shared.files import sha256_of
 from draftmill_jobs.store.errors import StoreCorruptError
 from draftmill_jobs.store.folder import INDEX_FILE, MANIFEST_FILE, index_parts, read_store_file, sealed_shards
 from draftmill_jobs.store.index import doubles, rows_of
@@ -53,14 +54,31 @@ class StoreAudit:
         mean = sum(error.mean * tokens for error, tokens in errors) / sum(tokens for _, tokens in errors)
         return Float8Error(mean=mean, worst=max(error.worst for error, _ in errors))
 
+    @property
+    def computed_in(self) -> dict[ComputedIn, int]:
+        """Rows by the dtype that their states came in, where that is known."""
+        return dict(sorted(Counter(row.computed_in for row in self.rows if row.computed_in).items()))
+
 
 def audit_store(folder: Path, *, only_headers: bool = False, threads: int = 4) -> StoreAudit:
-    """Looks at everything in a store.
+    """Looks at everything in a store, and at whether it is still what its manifest says.
 
     Args:
         folder: Of the store.
         only_headers: Read no states: no hash is looked at.
         threads: How many shards are read at once.
+
+    Raises:
+        StoreCorruptError: It is no store, or its index or manifest cannot be read.
+    """
+    audit = count_store(folder, only_headers=only_headers, threads=threads)
+    if (manifest := read_manifest(folder)) is not None:
+        audit.faults.extend(differences(manifest, audit))
+    return audit
+
+
+def count_store(folder: Path, *, only_headers: bool = False, threads: int = 4) -> StoreAudit:
+    """The same, whatever a manifest says; arguments as of `audit_store`.
 
     Raises:
         StoreCorruptError: It is no store, or its index cannot be read.
@@ -83,20 +101,7 @@ def audit_store(folder: Path, *, only_headers: bool = False, threads: int = 4) -
         if whole.exists()
         else None
     )
-    audit = StoreAudit(faults, rows, [shard for _, shard in looks if shard], index)
-    if (manifest := read_manifest(folder)) is not None:
-        faults += differences(manifest, audit)
-    return audit
-
-
-def write_manifest(folder: Path, manifest: StoreManifest) -> None:
-    """Completes a store.
-
-    Raises:
-        OSError: The disk does not take it.
-    """
-    content = manifest.model_dump_json(by_alias=True, exclude_none=True, indent=2)
-    write_atomically(folder / MANIFEST_FILE, content.encode() + b"\n")
+    return StoreAudit(faults, rows, [shard for _, shard in looks if shard], index)
 
 
 def differences(manifest: StoreManifest, audit: StoreAudit) -> Iterator[str]:

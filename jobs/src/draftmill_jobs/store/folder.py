@@ -85,13 +85,14 @@ def write_store_file(folder: Path, store: StoreFolder) -> None:
 
 
 def check_same(folder: Path, before: StoreBinding, now: StoreBinding) -> None:
-    """Refuses to mix states.
+    """Refuses to mix states. What is not known of either is not compared.
 
     Raises:
         StoreDiffersError: The store holds states of something else; the message has both values.
     """
     old, new = before.model_dump(mode="json", by_alias=True), now.model_dump(mode="json", by_alias=True)
-    for what in old:
+    unknown = {"backend"} if before.backend is None or now.backend is None else set()
+    for what in old.keys() - unknown:
         if old[what] != new[what]:
             raise StoreDiffersError(
                 f"{folder} holds states with another {what}: {old[what]} there, {new[what]} now"

@@ -9,7 +9,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from draftmill_api.store import Float8Error, RowFacts, StoreBinding
+from draftmill_api.store import ComputedIn, Float8Error, RowFacts, StoreBinding
 from draftmill_api.v1alpha1.extractrun import StateDtype
 from draftmill_jobs.store import float8
 from draftmill_jobs.store.checks import StateArray, check_finite, check_row
@@ -31,6 +31,7 @@ class StoreRow:
         states: `[T, states, hidden]`, ascending layer ids, the last before the final norm; float32, or
             bfloat16 as uint16.
         returned_ids: `int32[T]`, those that the server computed the states for.
+        computed_in: What the states were before they became these.
     """
 
     facts: RowFacts
@@ -38,6 +39,7 @@ class StoreRow:
     loss_mask: NDArray[np.uint8]
     states: StateArray
     returned_ids: NDArray[np.int32]
+    computed_in: ComputedIn
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class EncodedRow:
     loss_mask: NDArray[np.uint8]
     hash: str
     float8_error: Float8Error | None
+    computed_in: ComputedIn
 
 
 def encode_row(row: StoreRow, binding: StoreBinding) -> EncodedRow:
@@ -89,6 +92,7 @@ def encode_row(row: StoreRow, binding: StoreBinding) -> EncodedRow:
         loss_mask=mask,
         hash=digest.hexdigest(),
         float8_error=error,
+        computed_in=row.computed_in,
     )
 
 

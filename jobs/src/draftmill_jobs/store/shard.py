@@ -108,6 +108,7 @@ class OpenShard:
             offset=self._end,
             hash=row.hash,
             float8_error=row.float8_error,
+            computed_in=row.computed_in,
         )
         spans = loss_spans(row.loss_mask)
         self._end += self._layout.block(row.tokens).end
