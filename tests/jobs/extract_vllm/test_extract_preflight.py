@@ -16,6 +16,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract.remedies import REMEDIES
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
 from tests.support.job import until
@@ -54,9 +55,11 @@ async def test_a_server_that_cannot_be_trusted_is_refused_before_the_mass(
     server.from_the_start = True
     server.trouble = lambda _ids, _number: trouble
 
-    with pytest.raises(JobRefusedError, match=sentence):
+    with pytest.raises(JobRefusedError, match=sentence) as refused:
         await job.extract()
 
+    remedies = (*REMEDIES.values(), "give it to the server as shared_storage_path")
+    assert refused.value.message.endswith(remedies)
     assert not list(job.output.glob("states-*"))
     assert not list(server.staging.iterdir())
 

@@ -225,12 +225,15 @@ def test_a_record_that_cannot_be_right_refuses_the_input(
     job.add(2, 2)
     job.add(2, 2, **changes)
 
-    with pytest.raises(JobRefusedError, match=sentence):
+    with pytest.raises(JobRefusedError, match=sentence) as refused:
         read(job, facts)
+
+    assert job.records[1]["id"] in refused.value.message
+    assert refused.value.message.endswith(("or take the row out", "give that one as model.path"))
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path, facts: ModelFacts) -> None:
-    with pytest.raises(JobRefusedError, match="has no records"):
+    with pytest.raises(JobRefusedError, match=r"has no records.*; give the output\.path of a SynthRun"):
         find_files(JobRecords(path=str(tmp_path)), facts)
 
 
@@ -276,7 +279,9 @@ def test_another_manifest_than_the_one_that_the_run_is_bound_to_is_refused(
     job.add_many(3)
     path, digest = manifest_of(job, facts)
 
-    with pytest.raises(JobRefusedError, match=f"has sha256 {digest}; this run is bound to {'f' * 64}"):
+    with pytest.raises(
+        JobRefusedError, match=f"has sha256 {digest}; this run is bound to {'f' * 64}; restore"
+    ):
         read(job, facts, manifest=path, manifest_sha256="f" * 64)
 
 

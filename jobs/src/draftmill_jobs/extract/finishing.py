@@ -57,7 +57,10 @@ def finish(config: ExtractJobConfig) -> ExtractFinishResult:
     folder = prepared.folder
     bound = read_store_file(folder)
     if bound is None:
-        raise JobRefusedError("OutputMissing", f"{folder} has no store.json: nothing was extracted there")
+        raise JobRefusedError(
+            "OutputMissing",
+            f"{folder} has no store.json: nothing was extracted there; run `draftmill extract` before",
+        )
     check_same(folder, bound.binding, prepared.binding)
     write_index(folder)
     stored = _looked_at(folder)
@@ -102,7 +105,8 @@ class Account:
         if self.faults:
             raise JobRefusedError(
                 "AccountingMismatch",
-                f"{len(self.faults)} things are wrong with the store: {'; '.join(self.faults[:_SHOWN])}",
+                f"{len(self.faults)} things are wrong with the store: {'; '.join(self.faults[:_SHOWN])}; "
+                "run the extractor again, which asks for rows that are missing",
             )
 
 

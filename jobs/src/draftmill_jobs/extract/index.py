@@ -120,5 +120,8 @@ class Input:
         if value is not None:
             _, _, row = judge(value, self.rules, self.model, where=f"{path}, row {value['id']}")
         if row is None or row.tokens != tokens:
-            raise JobRefusedError("InputChanged", f"{path} was changed while it was being read")
+            raise JobRefusedError(
+                "InputChanged",
+                f"{path} was changed while it was being read; create the run again when nobody writes there",
+            )
         return row

@@ -68,7 +68,9 @@ def _of_drafter(folder: Path, layers: int) -> list[int]:
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise _refused(f"layers.fromDrafter: cannot read {path}: {error}") from error
+        raise _refused(
+            f"layers.fromDrafter: cannot read {path}: {error}; give the folder of a drafter, or layers.ids"
+        ) from error
     ids = _ids_in(config)
     if ids is None:
         raise _refused(

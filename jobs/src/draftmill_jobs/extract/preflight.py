@@ -22,6 +22,7 @@ from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.extract.asking import Asked, Asker
 from draftmill_jobs.extract.backend import Work
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.extract.remedies import NOT_STAGED, remedy_for
 from draftmill_jobs.extract.sampling import Sample
 from draftmill_jobs.extract.staging import Staging, StagingError
 from draftmill_jobs.extract.teacher import (
@@ -49,7 +50,17 @@ _TEACHER_POSITIONS: Final = 2048  # of all rows together
 
 
 class _BadRowError(Exception):
-    """What came for a row cannot be right; the message says in which way."""
+    """What came for a row cannot be right.
+
+    Attributes:
+        reason: As in the quarantine.
+        message: In which way.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
 
 
 class _Proof:
@@ -60,17 +71,19 @@ class _Proof:
         self.sample = sample
         self._most_bad = most_bad
         self._bad: dict[tuple[str, str], str] = {}
+        self._remedy = ""  # against what is wrong with the first of them
 
     def is_bad(self, row: Row) -> bool:
         return row.facts.key in self._bad
 
-    def set_aside(self, row: Row, problem: str) -> None:
+    def set_aside(self, row: Row, problem: _BadRowError) -> None:
         """Takes a row for a bad one.
 
         Raises:
             JobRefusedError: There are too many for that.
         """
-        self._bad[row.facts.key] = f"{_words(row)}: {problem}"
+        self._bad[row.facts.key] = f"{_words(row)}: {problem.message}"
+        self._remedy = self._remedy or remedy_for(problem.reason)
         if len(self._bad) > self._most_bad:
             raise self.refusal()
 
@@ -78,7 +91,8 @@ class _Proof:
         """No row is left that could be right, or too many are not."""
         problems = list(self._bad.values())
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        return _disagreement(self.endpoint, "; ".join(problems[:_SHOWN]) + more)
+        remedy = f"; {self._remedy}" if self._remedy else ""
+        return _disagreement(self.endpoint, "; ".join(problems[:_SHOWN]) + more + remedy)
 
 
 class Preflight:
@@ -116,14 +130,17 @@ class Preflight:
         name = self._work.config().model.name
         if name not in served:
             names = ", ".join(sorted(served)) or "none"
-            raise _disagreement(endpoint, f"model.name is {name}, and it serves {names}")
+            raise _disagreement(
+                endpoint,
+                f"model.name is {name}, and it serves {names}; start it with --served-model-name {name}",
+            )
         length = served[name]
         longest = await asyncio.to_thread(self._work.sample.longest)
         if length is not None and length <= longest.tokens:
             raise _disagreement(
                 endpoint,
                 f"the longest row, {longest}, has {longest.tokens} tokens, and its max_model_len is "
-                f"{length}; it must be larger",
+                f"{length}; it must be larger: start it with --max-model-len {longest.tokens + 1}",
             )
         return length
 
@@ -144,7 +161,7 @@ class Preflight:
             except _BadRowError as error:
                 log.warning("preflight of endpoint %s: %s: %s", proof.endpoint.spec.name, _words(row), error)
                 self._failed[row.facts.key] += 1
-                proof.set_aside(row, str(error))
+                proof.set_aside(row, error)
         raise proof.refusal()
 
     def _doubts(self, row: Row) -> int:
@@ -168,7 +185,11 @@ class Preflight:
             if not isinstance(failure, _BadRowError):
                 raise failure
             names = " and ".join(map(_words, rows))
-            raise _disagreement(endpoint, f"{names} are right alone, but not beside each other: {failure}")
+            raise _disagreement(
+                endpoint,
+                f"{names} are right alone, but not beside each other: {failure.message}; "
+                f"{remedy_for(failure.reason)}",
+            )
 
     def _check(self, row: Row, asked: Asked) -> None:
         binding = self._work.prepared.binding
@@ -181,7 +202,7 @@ class Preflight:
                 hidden_size=binding.hidden_size,
             )
         except RowRefusedError as error:
-            raise _BadRowError(error.message) from error
+            raise _BadRowError(error.fault, error.message) from error
 
     async def _ask(self, endpoint: Endpoint, row: Row, *, with_likeliest: bool = False) -> Asked:
         for left in reversed(range(_TRIES)):
@@ -189,7 +210,7 @@ class Preflight:
                 return await self._asker.ask(endpoint, row.token_ids, with_likeliest=with_likeliest)
             except StagingError as error:
                 if not left:
-                    raise _BadRowError(f"no states came: {error}; see the server's log") from error
+                    raise _BadRowError(NOT_STAGED, f"no states came: {error}") from error
             except RequestFailedError as error:
                 raise self._judge(endpoint, row, error) from error
         raise AssertionError("the last try returns or raises")
@@ -197,9 +218,12 @@ class Preflight:
     def _judge(self, endpoint: Endpoint, row: Row, error: RequestFailedError) -> Exception:
         """What a failed request means."""
         if error.verdict is Verdict.STOP:
-            return _disagreement(endpoint, f"it refuses every request: {error.message}")
+            return _disagreement(
+                endpoint,
+                f"it refuses every request: {error.message}; check its address and access rights",
+            )
         if error.verdict is Verdict.DEAD or error.kind is FailureKind.INVALID_RESPONSE:
-            return _BadRowError(error.message)
+            return _BadRowError(error.kind, error.message)
         self._failed[row.facts.key] += 1
         return RequestFailedError(
             error.kind, f"{_words(row)}: {error.message}", retry_after=error.retry_after

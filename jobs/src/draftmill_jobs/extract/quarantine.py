@@ -100,7 +100,8 @@ def check_share(rows: Iterable[QuarantinedRow], total: int) -> None:
         raise JobRefusedError(
             "TooManyQuarantined",
             f"{len(lines)} of {total} rows are quarantined, more than {_MOST_PERCENT} %: {worst.count} for "
-            f"{worst.reason}, such as {worst.id}: {worst.message}; see {_STEM}*.jsonl in the store",
+            f"{worst.reason}, such as {worst.id}: {worst.message}; {worst.remedy or 'see what it says'}; "
+            f"{_STEM}*.jsonl in the store names all",
         )
 
 

@@ -71,13 +71,17 @@ def find_files(records: JobRecords, model: ModelFacts) -> RecordFiles:
         found = sorted({part for each in folder.glob("*/") for part in part_paths(each, RECORDS)})
         if not found:
             raise JobRefusedError(
-                "InputNotFound", f"{folder} has no records: no {RECORDS}*.jsonl in any of its folders"
+                "InputNotFound",
+                f"{folder} has no records: no {RECORDS}*.jsonl in any of its folders; give the output.path "
+                "of a SynthRun",
             )
         return RecordFiles(folder, tuple(found))
     digest, manifest = _read_manifest(path)
     if records.manifest_sha256 not in (None, digest):
         raise JobRefusedError(
-            "InputChanged", f"{path} has sha256 {digest}; this run is bound to {records.manifest_sha256}"
+            "InputChanged",
+            f"{path} has sha256 {digest}; this run is bound to {records.manifest_sha256}; restore that "
+            "one, or create the run anew, with another output.path",
         )
     if manifest.model.fingerprint != model.fingerprint:
         raise _other_model(str(path), manifest.model.fingerprint, model)
@@ -195,7 +199,7 @@ def _ids(record: dict[str, Any], field: str, count: str, model: ModelFacts, wher
     value = record.get(field)
     ids = np.asarray(value if isinstance(value, list) else [], dtype=None if value else np.int64)
     if not isinstance(value, list) or ids.ndim != 1 or ids.dtype.kind != "i":
-        raise _unusable(f"{where}: it has no {field}, the server's own token ids; states need the exact ones")
+        raise _unusable(f"{where}: it has no {field}, the server's own token ids: states need the exact ones")
     if record.get(count) != len(ids):
         raise _unusable(f"{where}: it has {len(ids)} {field} and states {record.get(count)} {count}")
     if len(ids) and not (ids.min() >= 0 and ids.max() < model.vocabulary_size):
@@ -209,7 +213,10 @@ def _read_manifest(path: Path) -> tuple[str, Manifest]:
         content = path.read_bytes()
         return hashlib.sha256(content).hexdigest(), Manifest.model_validate_json(content)
     except OSError as error:
-        raise JobRefusedError("InputNotFound", f"cannot read {path}: {error.strerror}") from error
+        raise JobRefusedError(
+            "InputNotFound",
+            f"cannot read {path}: {error.strerror}; restore it where its SynthRun left it, or run that again",
+        ) from error
     except ValidationError as error:
         raise _corrupt(f"{path} is no manifest of a SynthRun: {_words(error)}") from error
 
@@ -218,16 +225,18 @@ def _other_model(what: str, fingerprint: str, model: ModelFacts) -> JobRefusedEr
     return JobRefusedError(
         "ModelMismatch",
         f"{what} is of a model or tokenizer with fingerprint {fingerprint}; that of model.path is "
-        f"{model.fingerprint}: states are for the model that gave the answers",
+        f"{model.fingerprint}: states are for the model that gave the answers; give that one as model.path",
     )
 
 
 def _unusable(sentence: str) -> JobRefusedError:
-    return JobRefusedError("InputUnusable", sentence)
+    remedy = "have its prompt answered by a SynthRun of this model, or take the row out"
+    return JobRefusedError("InputUnusable", f"{sentence}; {remedy}")
 
 
 def _corrupt(sentence: str) -> JobRefusedError:
-    return JobRefusedError("InputCorrupt", sentence)
+    remedy = "restore what its SynthRun wrote, or run that again; `draftmill check` says more"
+    return JobRefusedError("InputCorrupt", f"{sentence}; {remedy}")
 
 
 def _words(error: Exception) -> str:

@@ -25,6 +25,10 @@ _CHUNK_BYTES: Final = 32 << 20  # of the head, in float32
 _EPS: Final = ("rms_norm_eps", "norm_eps", "layer_norm_epsilon")
 _NUMPY: Final = {"BF16": np.uint16, "F16": np.float16, "F32": np.float32}
 
+_NEEDED: Final = (
+    "the teacher self-check needs final norm and output head in model.path, in safetensors of 16 or 32 bits"
+)
+
 FULL_AGREEMENT, HALF_AGREEMENT = 0.999, 0.97
 """Share of positions at which the argmax must agree: with states in float32, in 16 bits."""
 FULL_TIE, HALF_TIE = 1e-3, 2.0**-5
@@ -224,4 +228,4 @@ def _float32(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def _unreadable(sentence: str) -> JobRefusedError:
-    return JobRefusedError("TeacherUnreadable", f"{sentence}; the teacher self-check needs it")
+    return JobRefusedError("TeacherUnreadable", f"{sentence}; {_NEEDED}")

@@ -122,7 +122,9 @@ def load_model(model: JobModel, *, layers: int, layer_ids: Sequence[int], gpus: 
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise JobRefusedError(
-            "ModelNotUsable", f"transformers cannot load {model.path}: {str(error).splitlines()[0]}"
+            "ModelNotUsable",
+            f"transformers cannot load {model.path}: {str(error).splitlines()[0]}; use backend VLLM, or an "
+            "image whose transformers knows the model",
         ) from error
     decoder = find_decoder(loaded, layers)
     if gpus:

@@ -23,6 +23,7 @@ from draftmill_jobs.extract.budget import TokenBudget
 from draftmill_jobs.extract.chances import Chances, Failure, Next
 from draftmill_jobs.extract.preflight import Preflight
 from draftmill_jobs.extract.records import Row
+from draftmill_jobs.extract.remedies import NOT_STAGED
 from draftmill_jobs.extract.staging import Staging, StagingError
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
 from draftmill_jobs.generate.fleet import Fleet
@@ -151,7 +152,7 @@ class Rows:
                 is_loss=error.kind in LOSSES,
             )
         except StagingError as error:
-            return Failure("not_staged", str(error))
+            return Failure(NOT_STAGED, str(error))
         try:
             await self._work.keeper.keep(
                 row,

@@ -80,7 +80,8 @@ async def extract(
     if not board.is_complete and not stop.is_set():
         raise JobFailedError(
             "AccountingMismatch",
-            f"{board.rows} rows are stored and {board.quarantined} quarantined, of {board.total}",
+            f"{board.rows} rows are stored and {board.quarantined} quarantined, of {board.total}; another "
+            "start asks for the rest",
         )
     board.state = WorkerState.DONE
     code = ExitCode.DONE if extractor.is_opened and board.is_complete else ExitCode.INTERRUPTED
@@ -157,7 +158,8 @@ class Extractor:
             raise JobRefusedError(
                 "ModelMismatch",
                 f"{config.model.path} has the fingerprint {found}, and the plan saw "
-                f"{config.plan.model.fingerprint}: the model was changed since",
+                f"{config.plan.model.fingerprint}: the model was changed since; restore it, or create the "
+                "run anew, with another output.path",
             )
         return prepare(config, config.plan.model), config.plan
 
@@ -272,7 +274,8 @@ def _check_same(survey: Survey, plan: ExtractPlan) -> None:
         if planned != found:
             raise JobRefusedError(
                 "InputChanged",
-                f"the records make {found} {what}, and the plan found {planned}: they were changed since",
+                f"the records make {found} {what}, and the plan found {planned}: they were changed since; "
+                "restore them, or create the run again, which plans anew",
             )
 
 

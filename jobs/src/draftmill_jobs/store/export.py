@@ -87,12 +87,15 @@ def final_norm_of(store: Store, model: Path) -> FinalNorm:
     """
     manifest = store.manifest
     if manifest is None:
-        raise JobRefusedError("StoreIncomplete", f"{store.folder} has no manifest.json: its run is not done")
+        raise JobRefusedError(
+            "StoreIncomplete",
+            f"{store.folder} has no manifest.json: its run is not done; `draftmill finish` completes it",
+        )
     if (found := fingerprint(model)) != store.binding.model_fingerprint:
         raise JobRefusedError(
             "ModelMismatch",
             f"the states are of a model with fingerprint {store.binding.model_fingerprint}; that of "
-            f"{model} is {found}",
+            f"{model} is {found}; give their model as --model",
         )
     normalise = load_head(model, manifest.model).normalise
 

@@ -54,7 +54,7 @@ class StateLayout:
         if layout.token_bytes % TOKEN_ID_BYTES:
             raise ValueError(
                 f"{layout.states} states of {layout.hidden_size} {layout.dtype} are {layout.token_bytes} "
-                "bytes for each token; a store needs a multiple of 4"
+                "bytes for each token; a store needs a multiple of 4: choose another dtype"
             )
         return layout
 
