@@ -107,6 +107,7 @@ EXTRACT_CHANGES: Final[Manifest] = {
     "workers": 2,
     "inFlightTokens": 1000,
     "retries": 9,
+    "outageTimeout": "2h",
     "verify": {"teacherArgmaxSample": 2},
     "extraction": {"pod": {"priorityClassName": "low"}},
     **_OF_ALL_KINDS,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from draftmill_api.exitcode import ExitCode
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
 from tests.support.job import until
@@ -65,6 +65,25 @@ async def test_a_server_that_comes_back_as_another_one_is_refused_before_the_oth
     assert refused.value.reason == "PreflightFailed"
     assert len(server.asked) < 50, "more than what was on its way"
     assert not list(server.staging.iterdir())
+
+
+async def test_an_extractor_whose_server_stays_away_ends_in_bounded_time_and_loses_nothing(
+    job: ExtractJob, server: StatesServer
+) -> None:
+    """Public failure 34 (vllm-project/speculators#412): with its server gone for good, a job hangs."""
+    job.add_many(30)
+    job.fields["outageTimeout"] = "1s"
+    server.trouble = dies_at(server, 7)
+
+    with pytest.raises(JobFailedError, match=r"no server could be used for 1s \(outageTimeout\); s0: ") as e:
+        await job.extract()
+
+    assert (e.value.reason, e.value.exit_code) == ("ServersUnreachable", ExitCode.FAILED)
+    server.is_dead = False
+    server.trouble = lambda _ids, _number: None
+    _, progress = await job.extract()
+    assert (progress.rows, progress.quarantined) == (30, 0)
+    assert_stored(job, server)
 
 
 async def test_a_server_whose_metrics_hang_computes_as_fast_as_any(

@@ -96,6 +96,7 @@ def test_what_is_live_in_an_extract_run() -> None:
         "endpoints",
         "inFlightTokens",
         "retries",
+        "outageTimeout",
         "suspend",
         "activeDeadline",
         "pendingDeadline",

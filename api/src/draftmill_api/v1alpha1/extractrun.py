@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from draftmill_api.base import ApiModel, Quantity, Rule, says
+from draftmill_api.base import ApiModel, Duration, Quantity, Rule, says
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.extractstatus import (
     ExtractOutput,
@@ -230,6 +230,11 @@ class ExtractRunSpec(RunSpec):
     )
     retries: int = Field(
         default=3, ge=0, le=100, description="Further tries of a row that failed in a way that may pass."
+    )
+    outage_timeout: Duration = Field(
+        default="1h",
+        description="An extractor of whose servers not one could be used for so long fails, and is started "
+        "again, up to backoffLimit times.",
     )
     verify: Verify = Field(default_factory=Verify, description="Checks before the mass of rows.")
     extraction: Extraction = Field(default_factory=Extraction, description="The extractor's pods.")

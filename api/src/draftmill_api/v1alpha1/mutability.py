@@ -128,6 +128,7 @@ EXTRACT_RUN: Final[tuple[Field, ...]] = (
     Field("workers", Change.RESTART_JOB),
     Field("inFlightTokens", Change.LIVE),
     Field("retries", Change.LIVE),
+    Field("outageTimeout", Change.LIVE),
     Field("verify", Change.REFUSED, _STORE_AGAIN),
     Field("extraction", Change.RESTART_JOB),
     Field("output", Change.REFUSED, "create another run with that output.path"),

@@ -27,6 +27,7 @@ from draftmill_jobs.extract.remedies import NOT_STAGED
 from draftmill_jobs.extract.staging import Staging, StagingError
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
 from draftmill_jobs.generate.fleet import Fleet
+from draftmill_jobs.generate.outage import Outage
 from draftmill_jobs.generate.retry import backoff
 from draftmill_jobs.store import RowRefusedError
 
@@ -222,12 +223,16 @@ async def _keep_purging(staging: Staging) -> None:
 
 
 async def _observe(pool: EndpointPool, work: Work) -> None:
-    """Keeps the board's state and message true; never returns."""
-    board = work.board
+    """Keeps the board's state and message true; never returns.
+
+    Raises:
+        JobFailedError: None of the servers has been up for too long.
+    """
+    board, outage = work.board, Outage(pool.clock())
     while True:
         board.in_flight = pool.in_flight
         if not work.stop.is_set():
-            states = {endpoint.state for endpoint in pool.endpoints.values()}
+            states = [endpoint.state for endpoint in pool.endpoints.values()]
             problems = "; ".join(
                 f"{endpoint.spec.name}: {endpoint.problem}" for endpoint in pool.endpoints.values()
             )
@@ -238,4 +243,11 @@ async def _observe(pool: EndpointPool, work: Work) -> None:
             else:
                 board.state = WorkerState.WAITING
                 board.message = f"waiting for endpoints: {problems or 'the config names none yet'}"
+            outage.check(
+                states,
+                pool.clock(),
+                limit=work.config().outage_timeout,
+                field="outageTimeout",
+                problem=problems,
+            )
         await asyncio.sleep(0.2)

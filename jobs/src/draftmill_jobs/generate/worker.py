@@ -296,12 +296,13 @@ class Worker:
     def _end_if_long(self, outage: Outage, pool: EndpointPool) -> None:
         is_held = self._board.state in {WorkerState.PAUSED, WorkerState.STORAGE_FULL}
         states = [] if is_held else [endpoint.state for endpoint in pool.endpoints.values()]
-        limit = self._loaded.config.generation.outage_timeout
-        if outage.seconds(states, self._clock()) > seconds(limit):
-            raise JobFailedError(
-                "ServersUnreachable",
-                f"no server could be used for {limit} (generation.outageTimeout); {self._board.message}",
-            )
+        outage.check(
+            states,
+            self._clock(),
+            limit=self._loaded.config.generation.outage_timeout,
+            field="generation.outageTimeout",
+            problem=self._board.message,
+        )
 
     def _expectation(self) -> Expectation:
         datasets = datasets_of(self._loaded.config)

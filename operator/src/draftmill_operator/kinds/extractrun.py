@@ -103,6 +103,7 @@ class ExtractRunKind(RunKind[ExtractRunSpec, ExtractRunStatus]):
             shard_size=spec.shard_size,
             in_flight_tokens=spec.in_flight_tokens,
             retries=spec.retries,
+            outage_timeout=spec.outage_timeout,
             verify=spec.verify,
             gpus=spec.extraction.gpus,
             endpoints=list(endpoints),
