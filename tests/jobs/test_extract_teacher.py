@@ -103,6 +103,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.mark.parametrize("layer", range(LAYERS))
 def test_the_state_of_another_layer_does_not(llama: Made, layer: int) -> None:
+    """Reported failure 3 (TorchSpec#87): the last capture was of the layer before, and nothing showed it."""
     found = load_head(llama.folder, FACTS).compare(llama.states[:, layer], llama.likeliest, is_half=True)
 
     assert not found.is_enough(HALF_AGREEMENT)

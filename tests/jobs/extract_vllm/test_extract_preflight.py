@@ -51,6 +51,7 @@ def longest_first(job: ExtractJob) -> list[list[int]]:
 async def test_a_server_that_cannot_be_trusted_is_refused_before_the_mass(
     job: ExtractJob, server: StatesServer, trouble: Trouble, sentence: str
 ) -> None:
+    """Reported failure 4 (vllm-project/vllm#48124): the last id was dropped, three states for four."""
     job.add_many(5)
     server.from_the_start = True
     server.trouble = lambda _ids, _number: trouble
@@ -87,6 +88,7 @@ async def test_a_server_that_is_wrong_for_rows_of_some_length_is_refused_before_
 async def test_a_server_that_is_wrong_for_rows_beside_each_other_is_refused_before_the_mass(
     job: ExtractJob, server: StatesServer
 ) -> None:
+    """Reported failure 11 (sgl-project/sglang#8066): states were incomplete when requests were batched."""
     job.add_many(10)
     server.from_the_start = True
     server.trouble = lambda _ids, _number: Trouble.NOT_A_NUMBER if server.in_flight > 1 else None

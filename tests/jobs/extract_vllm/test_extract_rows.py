@@ -50,6 +50,7 @@ async def test_every_row_is_stored_as_the_server_computed_it(job: ExtractJob, se
 async def test_a_row_that_is_too_long_is_cut_in_ids_mask_and_states_alike(
     job: ExtractJob, server: StatesServer
 ) -> None:
+    """Reported failure 27 (AngelSlim#288): the longest length was ignored."""
     job.add(4, 30)
     job.add(4, 6)
     job.fields["maxRowTokens"] = 12
@@ -149,6 +150,7 @@ async def test_a_file_is_read_when_its_lock_is_free(job: ExtractJob, server: Sta
 async def test_a_row_that_never_is_right_is_quarantined_counted_and_named(
     job: ExtractJob, server: StatesServer, trouble: Trouble, reason: str, tries: int
 ) -> None:
+    """Reported failure 6 (vllm-project/vllm#46301, speculators#613): all states were zero."""
     job.add_many(100, longest=8)
     job.fields["retries"] = 1
     bad = job.records[17]
@@ -167,6 +169,7 @@ async def test_a_row_that_never_is_right_is_quarantined_counted_and_named(
 async def test_rows_that_are_bad_in_different_ways_are_counted_and_named_by_their_ways(
     job: ExtractJob, server: StatesServer
 ) -> None:
+    """Reported failure 8 (vllm-project/speculators#615): NaN and infinite states."""
     job.add_many(200, longest=8)
     job.fields["retries"] = 0
     bad = {Trouble.NOT_A_NUMBER: job.records[17], Trouble.INFINITE: job.records[117]}
@@ -185,6 +188,7 @@ async def test_rows_that_are_bad_in_different_ways_are_counted_and_named_by_thei
 async def test_a_run_of_which_more_than_one_percent_is_quarantined_fails(
     job: ExtractJob, server: StatesServer, trouble: Trouble
 ) -> None:
+    """Reported failure 34 (speculators, seen in its code): many rows fail, and a run ends well."""
     job.add_many(100, longest=8)
     job.fields["retries"] = 0
     server.trouble = with_rows(trouble, [ids_of(record) for record in job.records[::3]])
@@ -276,6 +280,7 @@ async def test_sigterm_ends_with_work_left_and_the_next_start_asks_only_for_the_
 async def test_input_that_grew_and_changed_its_order_gives_neither_gaps_nor_duplicates(
     job: ExtractJob, server: StatesServer
 ) -> None:
+    """Reported failure 33 (vllm-project/speculators#716): rows were known by their number."""
     job.add_many(10)
     await job.extract()
     job.add_many(5)

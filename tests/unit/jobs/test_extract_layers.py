@@ -64,6 +64,7 @@ def test_a_drafters_ids_are_taken_from_its_config(tmp_path: Path, config: Any) -
 
 @pytest.mark.parametrize("config", [{}, {"eagle_config": {}}, {"eagle_aux_hidden_state_layer_ids": []}, []])
 def test_a_drafter_that_names_no_ids_is_refused_and_no_default_taken(tmp_path: Path, config: Any) -> None:
+    """Reported failure 1 (vllm-project/vllm#50170): defaults were taken for ids that are missing."""
     with pytest.raises(JobRefusedError, match="has no list of numbers at eagle_aux_hidden_state_layer_ids"):
         layer_ids(drafter(tmp_path / "drafter", config), 61)
 

@@ -91,6 +91,7 @@ def test_a_plan_says_what_servers_and_storage_have_to_hold(job: ExtractJob) -> N
 
 
 def test_the_width_of_a_model_with_a_text_part_is_that_of_the_text_part(tmp_path: Path) -> None:
+    """Reported failure 17 (SpecForge#839): the width of a multimodal model was read from its top level."""
     text = {"num_hidden_layers": 12, "hidden_size": 64, "vocab_size": 2000}
     model = make_headed_model(tmp_path / "model", hidden_size=8, text_config=text)
     job = planned_for_vllm(tmp_path, model)
@@ -102,6 +103,7 @@ def test_the_width_of_a_model_with_a_text_part_is_that_of_the_text_part(tmp_path
 
 
 def test_a_store_that_does_not_fit_is_refused_with_both_figures(tmp_path: Path) -> None:
+    """Reported failure 37 (SpecForge#426): 35 TB were wanted, seen when the disk was full."""
     job = planned_for_vllm(tmp_path, make_headed_model(tmp_path / "model", hidden_size=100_000_000))
     job.add(1000, 1000)
 

@@ -221,6 +221,7 @@ def test_half_a_shard_under_its_final_name_is_never_accepted(tmp_path: Path) -> 
 def test_half_a_shard_does_not_count_as_done_and_is_asked_for_again_when_it_is_removed(
     tmp_path: Path, kept: float
 ) -> None:
+    """Reported failure 28 (NVIDIA/Model-Optimizer#2080): a truncated file counted as done."""
     written(tmp_path, ROWS)
     shard = min(tmp_path.glob("*.safetensors"))
     content = shard.read_bytes()
