@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from draftmill_api.jobconfig import JobModel
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.extract.preparing import prepare
+from draftmill_jobs.model.facts import read_model
 from draftmill_jobs.store import audit_store
 from tests.support.extract_job import ExtractJob
 from tests.support.filled_store import fill
@@ -42,6 +45,23 @@ async def test_a_model_that_was_changed_since_the_plan_is_refused(job: ExtractJo
 
     assert error.reason == "ModelMismatch"
     assert f"the plan saw {job.fingerprint}: the model was changed since" in error.message
+
+
+def test_layers_are_those_of_the_plan_though_the_drafter_they_were_taken_from_changed(
+    job: ExtractJob,
+) -> None:
+    """Servers write the plan's: states of as many other layers would be taken for them."""
+    drafter = job.folder / "drafter" / "config.json"
+    drafter.parent.mkdir()
+    drafter.write_text(json.dumps({"eagle_aux_hidden_state_layer_ids": [1, 2]}))
+    del job.fields["plan"]
+    job.fields["layers"] = {"fromDrafter": str(drafter.parent)}
+    job.fields["plan"] = job.plan().to_json()
+
+    drafter.write_text(json.dumps({"eagle_aux_hidden_state_layer_ids": [1, 3]}))
+
+    facts = read_model(JobModel(name="tiny", path=str(job.model))).facts
+    assert prepare(job.config, facts).binding.layer_ids == [1, 2, facts.layers]
 
 
 def add_a_record(job: ExtractJob) -> None:

@@ -30,12 +30,15 @@ class Prepared:
 def prepare(config: ExtractJobConfig, model: ModelFacts) -> Prepared:
     """Reads what the config names, but no records yet.
 
+    Where there is a plan, its layers are meant, for servers were started with them: a drafter that they were
+    taken from may be another one by now.
+
     Raises:
         JobRefusedError: Layers, records or widths cannot be used.
     """
     binding = StoreBinding(
         model_fingerprint=model.fingerprint,
-        layer_ids=layer_ids(config.layers, model.layers),
+        layer_ids=config.plan.layer_ids if config.plan else layer_ids(config.layers, model.layers),
         hidden_size=model.hidden_size,
         dtype=config.dtype,
         max_row_tokens=config.max_row_tokens,
