@@ -24,11 +24,11 @@ from draftmill_jobs.generate.outlook import Course, DatasetOutlook, Outlook  # n
 from draftmill_jobs.generate.pace import Pace  # noqa: E402
 from draftmill_jobs.shared.tally import Tally  # noqa: E402
 from tests.support import case_study  # noqa: E402
-from tests.support.played_server import Play, PlayedServer  # noqa: E402
+from tests.support.played_server import Play, PlayedServer, batch  # noqa: E402
 
 ROWS = 3000
 MEDIANS = {"short": case_study.MEDIAN / 10, "middling": case_study.MEDIAN / 3, "long": case_study.MEDIAN}
-SERVER = PlayedServer(case_study.CONCURRENCY, 700.0, alone=5.0)
+SERVER = PlayedServer(case_study.CONCURRENCY, 700.0, batch(alone=5.0))
 AHEAD = 256
 SEEDS = range(3)
 _LOOK = 30.0  # seconds between two looks at the lengths of answers; the generator looks every second
@@ -94,8 +94,7 @@ def _play(
     def ended(row: tuple[Dataset, Course], now: float, tokens: int) -> None:
         nonlocal looked
         dataset, course = row
-        assert course.sent is not None
-        course.answer(tokens, now - course.sent)
+        course.answer(tokens, now)
         dataset.tally.add_record(RecordStatus.OK, "stop", tokens)
         course.settled(now)
         if now - looked > _LOOK:

@@ -19,7 +19,7 @@ from tests.support.played_server import Play, PlayedServer
 Row = TypeVar("Row")
 Shape: TypeAlias = Callable[[random.Random], int]
 ROWS = 10_000
-_TICKS = 1000  # samples of the pace; a real run takes one every second
+_TICKS = 500  # samples of the pace; a real run takes one every second
 
 
 def two_humped(rng: random.Random) -> int:
@@ -65,12 +65,23 @@ class Seen:
         return self.eta.low <= self.left <= self.eta.high
 
 
-def foretold(lengths: Sequence[int], server: PlayedServer, shares: Sequence[float]) -> list[Seen]:
-    """Plays a run twice: to know how long it takes, and to look ahead when such shares of it have passed."""
+def foretold(
+    lengths: Sequence[int], server: PlayedServer, shares: Sequence[float], *, is_measured: bool = True
+) -> list[Seen]:
+    """Plays a run twice: to know how long it takes, and to look ahead when such shares of it have passed.
+
+    Args:
+        lengths: Tokens of the answers, in the order in which they are asked.
+        server: Answers them.
+        shares: Of the run's time, in order.
+        is_measured: Whether the preflight has found out how fast a request is that is alone.
+    """
     known = Play[int](server, _taking(lengths, lambda tokens: tokens))
     known.run([], lambda _: None)
     tally, pace, seen = Tally("A", len(lengths)), Pace(), list[Seen]()
     outlook = Outlook(pace)
+    if is_measured:
+        pace.alone(1 / server.step(1, 0.0))
     dataset = outlook.add(tally, LIMIT, None)
     moments = {share * known.now for share in shares}
 
@@ -78,8 +89,7 @@ def foretold(lengths: Sequence[int], server: PlayedServer, shares: Sequence[floa
         course.sent = now
 
     def ended(course: Course, now: float, tokens: int) -> None:
-        assert course.sent is not None
-        course.answer(tokens, now - course.sent)
+        course.answer(tokens, now)
         tally.add_record(RecordStatus.OK, "stop", tokens)
         course.settled(now)
 

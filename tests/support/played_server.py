@@ -1,18 +1,68 @@
 """A server that shares its speed among the requests in flight, played without time passing.
 
-All requests in flight advance token by token together. A step takes a time of its own and a time for each
-request, as a batch does on a GPU: full, the server makes `tokens_per_second`; a request that is alone is
-`alone` times as fast as one in a full batch. With `alone` infinite it gets all that the others had.
+All requests in flight advance token by token together: full, the server makes `tokens_per_second`; how long a
+step takes with fewer requests is a law of its own.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 Row = TypeVar("Row")
+
+
+StepTime: TypeAlias = Callable[[float], float]
+Swing: TypeAlias = Callable[[float], float]
+_SWING_STEP = 30.0  # seconds
+
+
+def batch(alone: float) -> StepTime:
+    """Steps that take a time of their own and a time for each request, as those of a GPU do.
+
+    Args:
+        alone: How many times as fast a request is that is alone.
+    """
+    own = 1 / alone
+    return lambda filled: own + (1 - own) * filled
+
+
+def power(exponent: float) -> StepTime:
+    """Steps with which tokens per second are as this power of the requests in flight.
+
+    Args:
+        exponent: 0 where a request gets all that others had, 1 where it gets nothing of it.
+    """
+    return lambda filled: filled ** (1 - exponent)
+
+
+def steady(_: float) -> float:
+    """A server that is as fast at all times."""
+    return 1.0
+
+
+def swinging(seed: int, deviation: float, memory: float) -> Swing:
+    """A server that is now faster and now slower, by chance: noise of the first order, log-normal.
+
+    Args:
+        seed: Of the chance.
+        deviation: Standard deviation of the logarithm of a step's time.
+        memory: Seconds after which a deviation has fallen to 1/e, on average.
+    """
+    rng, like = random.Random(seed), math.exp(-_SWING_STEP / memory)
+    logarithms = [rng.gauss(0, 1)]
+
+    def slowness(now: float) -> float:
+        step = int(now / _SWING_STEP)
+        while len(logarithms) <= step:
+            logarithms.append(like * logarithms[-1] + math.sqrt(1 - like**2) * rng.gauss(0, 1))
+        return math.exp(deviation * logarithms[step])
+
+    return slowness
 
 
 @dataclass(frozen=True)
@@ -22,17 +72,19 @@ class PlayedServer:
     Attributes:
         places: Requests in flight when it is full.
         tokens_per_second: Of all requests together when it is full.
-        alone: How many times as fast a request is that is alone.
+        step_time: Of a step, beside one of a full server, when such a share of the places is filled.
+        swing: How many times as slow it is at such a moment, in seconds, as it should be.
     """
 
     places: int
     tokens_per_second: float
-    alone: float
+    step_time: StepTime
+    swing: Swing = steady
 
-    def step(self, in_flight: int) -> float:
+    def step(self, in_flight: int, now: float) -> float:
         """Seconds in which each of so many requests gets a token."""
-        own = 1 / self.alone
-        return (own + (1 - own) * in_flight / self.places) * self.places / self.tokens_per_second
+        full = self.places / self.tokens_per_second
+        return full * self.step_time(in_flight / self.places) * self.swing(now)
 
 
 @dataclass
@@ -68,7 +120,7 @@ class Play(Generic[Row]):
             if not in_flight:
                 return
             end, _, row, tokens = heapq.heappop(in_flight)
-            step = self.server.step(len(in_flight) + 1)
+            step = self.server.step(len(in_flight) + 1, self.now)
             then = self.now + (end - steps) * step
             while moment <= then:
                 look(moment)

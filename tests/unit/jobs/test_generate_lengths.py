@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftmill_jobs.generate.lengths import LengthModel, _log_gamma
-from draftmill_jobs.generate.pace import Pace
 from draftmill_jobs.shared.lengths import Lengths
 
 LIMIT = 8192
@@ -101,50 +100,3 @@ def test_whatever_was_seen_the_figures_are_possible(case: tuple[int, list[int], 
 @given(st.floats(1e-6, 1e7))
 def test_the_logarithm_of_the_gamma_function_is_that_of_the_library(x: float) -> None:
     assert _log_gamma(np.array([x]))[0] == pytest.approx(math.lgamma(x), rel=1e-9, abs=1e-9)
-
-
-def test_the_pace_does_not_mislead_when_short_answers_end_first() -> None:
-    pace = Pace()
-    pace.sample(0.0, 10)
-    for tokens in range(10, 110, 10):
-        pace.answered(tokens, tokens / 5)
-        pace.sample(tokens / 5, 10)
-    speed = pace.speed()
-    assert speed is not None
-    assert speed.each == pytest.approx(5.0)
-    assert speed.in_flight == pytest.approx(10.0)
-
-
-def test_all_requests_together_keep_their_pace_when_their_number_changes() -> None:
-    """Half as many requests at once, each of which is twice as fast: a server shared by all."""
-    pace = Pace()
-    for second in range(1200):
-        in_flight = 100 if second < 1000 else 50
-        pace.sample(float(second), in_flight)
-        for _ in range(5):
-            pace.answered(100, in_flight / 5)
-    speed = pace.speed()
-    assert speed is not None
-    assert 50 / speed.per_token(50) == pytest.approx(500, rel=0.15)
-
-
-def test_an_uneven_pace_is_doubted() -> None:
-    even, uneven = Pace(), Pace()
-    for second in range(1000):
-        for pace, seconds in ((even, 10.0), (uneven, 5.0 if second // 60 % 2 else 15.0)):
-            pace.sample(float(second), 10)
-            pace.answered(100, seconds)
-    doubts = [speed.doubt for pace in (even, uneven) if (speed := pace.speed()) is not None]
-    assert doubts[0] == pytest.approx(0.01)
-    assert doubts[1] > 0.1
-
-
-def test_what_was_before_a_pause_does_not_count() -> None:
-    pace = Pace()
-    for second in range(100):
-        pace.sample(float(second), 10)
-        pace.answered(100, 10.0)
-    pace.clear()
-    assert pace.speed() is None
-    pace.sample(1000.0, 10)
-    assert pace.speed() is None

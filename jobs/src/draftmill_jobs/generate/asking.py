@@ -120,8 +120,9 @@ class Asker:
             if failure is None:
                 tokens = len(answer.prompt_ids) + len(answer.output_ids)
                 self.quota.settle(lease.charged, tokens, self.pool.clock())
-                latency = self.pool.clock() - started
-                course.answer(len(answer.output_ids), latency)
+                came = self.pool.clock()
+                latency = came - started
+                course.answer(len(answer.output_ids), came)
                 return await self._keep(dataset, question, endpoint, answer, latency=latency, course=course)
             match await self._judge(endpoint, failure, tries):
                 case Next.GIVE_UP:

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from draftmill_jobs.generate.lengths import Array, LengthModel, Tokens
-from draftmill_jobs.generate.pace import Speed
+from draftmill_jobs.generate.speed import Speed
 
 _QUANTILE: Final = 1.2816  # standard deviations on both sides of which 80 % lie
 _STEPS: Final = 64  # of the last answers' lengths, denser where they are short
-_END_DOUBT: Final = 0.3  # share of the difference between the two extremes of how requests share a server
 
 
 class Eta(NamedTuple):
@@ -56,12 +55,29 @@ def remaining(works: Sequence[Work], speed: Speed) -> Eta:
     further = limit * np.linspace(0.0, 1.0, _STEPS) ** 2
     last = _last_under_way(works, waiting, places, further)
     before = max(0.0, sum(each.mean for each in tokens) - float(np.trapezoid(last, further)))
-    pace = speed.per_token(places) / places
+    pace = speed.per_token(float(places)) / places
     end, end_variance = _end(last, further, speed)
     seconds = before * pace + end
-    variance = sum(each.variance for each in tokens) * pace**2 + end_variance + (speed.doubt * seconds) ** 2
-    spread = _QUANTILE * math.sqrt(math.log1p(variance / seconds**2)) if seconds > 0 else 0.0
-    return Eta(seconds, seconds * math.exp(-spread), seconds * math.exp(spread))
+    if (seconds <= 0).any():
+        return Eta(0.0, 0.0, 0.0)
+    variance = sum(each.variance for each in tokens) * pace**2 + end_variance
+    of_speed = speed.variance(float(speed.weights @ seconds))
+    return _together(seconds, variance / seconds**2 + of_speed, speed.weights)
+
+
+def _together(seconds: Array, variance: Array, weights: Array) -> Eta:
+    """The median and the limits of log-normal laws that count so much, taken as one such law.
+
+    Args:
+        seconds: Mean of each [laws].
+        variance: Of each, relative to the square of the mean [laws].
+        weights: Of each [laws].
+    """
+    log_variance = np.log1p(variance)
+    log_seconds = np.log(seconds) - log_variance / 2
+    middle = float(weights @ log_seconds)
+    spread = math.sqrt(float(weights @ (log_variance + (log_seconds - middle) ** 2)))
+    return Eta(math.exp(middle), math.exp(middle - _QUANTILE * spread), math.exp(middle + _QUANTILE * spread))
 
 
 def _to_come(work: Work) -> tuple[Tokens, float]:
@@ -92,15 +108,12 @@ def _last_under_way(works: Sequence[Work], waiting: Sequence[float], places: int
     return under_way
 
 
-def _end(under_way: Array, further: Array, speed: Speed) -> Tokens:
-    """Seconds that the last answers take, and their variance."""
+def _end(under_way: Array, further: Array, speed: Speed) -> tuple[Array, Array]:
+    """Seconds that the last answers take by each law of sharing, and their variance."""
     most = max(1.0, under_way[0])
     some = 1 - (1 - np.minimum(1.0, under_way / most)) ** most  # probability that any is still under way
     alive = np.maximum(1.0, under_way / np.maximum(some, 1e-12))
-    seconds = float(np.trapezoid(some * speed.per_token(alive), further))
+    seconds = np.trapezoid(some * speed.per_token(alive), further, axis=1)
     longest = float(np.trapezoid(some, further))
     chance = max(0.0, float(np.trapezoid(2 * further * some, further)) - longest**2)
-    alone = speed.per_token(0.0)
-    shared = float(np.trapezoid(under_way, further)) / (speed.each * speed.in_flight)
-    doubt = _END_DOUBT * abs(longest / speed.each - shared)
-    return Tokens(seconds, chance * alone**2 + doubt**2)
+    return seconds, chance * speed.per_token(1.0) ** 2

@@ -9,8 +9,9 @@ Statistics 18, 1990).
 
 The prior of a hazard is worth `_WORTH` answers and follows a log-normal law, as the lengths of answers do
 more or less. It speaks where no answer has been yet; early on that is in the tail, which a plain life table
-takes for empty. How much each of a grid of such laws counts is decided by how well it foretells what has been
-seen (its beta-binomial evidence). Pure.
+takes for empty. Answers in two humps follow one law below some length and another one from there on. How much
+each pair of a grid of such laws counts is decided by how well it foretells what has been seen (its
+beta-binomial evidence); what the first law says is averaged for each length at which it ends. Pure.
 """
 
 from __future__ import annotations
@@ -28,16 +29,18 @@ from draftmill_jobs.shared.lengths import EDGES, Lengths
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
-_WORTH: Final = 8.0  # answers that a prior hazard is worth
-_TAIL_DOUBT: Final = 0.5  # share by which tokens of which the prior alone speaks may be off
+_WORTH: Final = 5.0  # answers that a prior hazard is worth
+_TAIL_DOUBT: Final = 0.35  # share by which tokens of which the prior alone speaks may be off
 _SMALLEST_MEDIAN: Final = 16.0  # tokens; the laws' medians go from here to
 _LARGEST_MEDIAN: Final = 1.5  # times the limit,
 _MEDIANS: Final = 24  # in so many steps
 _USUAL_MEDIAN: Final = 1 / 8  # of the limit,
 _MEDIAN_DOUBT: Final = 1.5  # give or take so many natural logarithms
 _SPREADS: Final = (0.35, 0.5, 0.7, 0.9, 1.15, 1.5, 2.0)  # the laws' standard deviations of the logarithm
-_USUAL_SPREAD: Final = 0.8
+_USUAL_SPREAD: Final = 0.7
 _SPREAD_DOUBT: Final = 0.5  # natural logarithms
+_STARTS: Final = 4  # bins between two lengths from which on a law may hold: one octave
+_TWO: Final = 0.5  # probability that another law holds of long answers than of short ones
 _NEGLIGIBLE: Final = 1e-3  # weight of a law that is left out
 _LEAST_HAZARD: Final = 1e-6
 
@@ -71,15 +74,7 @@ class LengthModel:
         counts, tokens = _up_to(bins, ended.counts), _up_to(bins, ended.tokens)
         self._reached = _from_here_on(counts) + _from_here_on(self._under_way) - self._to_go
         self._part = ((tokens - counts * self._edges[:-1]) / self._widths + 1.0) / (counts + 2.0)
-        ends, goes_on = counts + laws.ends, self._reached - counts + laws.goes_on
-        evidence = laws.log_normaliser + _log_gamma(ends) + _log_gamma(goes_on)
-        evidence -= _log_gamma(self._reached + _WORTH)
-        weights = laws.log_prior + evidence[:, :-1].sum(axis=1)
-        weights = np.exp(weights - weights.max())
-        kept = weights > _NEGLIGIBLE * weights.sum()
-        self._weights = weights[kept] / weights[kept].sum()
-        self._hazards = (ends / (ends + goes_on))[kept]
-        self._hazards[:, -1] = 1.0  # at the limit every answer ends
+        self._weights, self._hazards = self._posterior(laws, counts)
         self._ahead = self._tokens_ahead()
 
     @property
@@ -129,8 +124,11 @@ class LengthModel:
 
     def still_under_way(self, further: Array) -> Array:
         """How many of the answers under way will be so still when each has so many further tokens."""
-        now = self._survival_at(self._now)[:, None]
-        still: Array = (self._survival_at(self._now[:, None] + further) / now).sum(axis=0)
+        bins = self._under_way > 0
+        count = self._under_way[bins]
+        now = self._edges[:-1][bins] + self._widths[bins] * (1 - self._to_go[bins] / count)  # on average
+        alive = self._survival_at(now[:, None] + further) / self._survival_at(now)[:, None]
+        still: Array = count @ alive
         return still
 
     def residual_survival(self, further: Array) -> Array:
@@ -152,6 +150,27 @@ class LengthModel:
     def _survival_at(self, tokens: Array) -> Array:
         return np.interp(tokens, self._edges, self._survival)
 
+    def _posterior(self, laws: _Laws, counts: Array) -> tuple[Array, Array]:
+        """Weights of pairs of laws, but negligible ones, [pairs] and hazards by each [pairs, bins]."""
+        ends, goes_on = counts + laws.ends, self._reached - counts + laws.goes_on
+        evidence = laws.log_normaliser + _log_gamma(ends) + _log_gamma(goes_on)
+        evidence -= _log_gamma(self._reached + _WORTH)
+        evidence[:, -1] = 0.0  # at the limit every answer ends
+        hazards = ends / (ends + goes_on)
+        hazards[:, -1] = 1.0
+        up_to = np.hstack((np.zeros((len(evidence), 1)), np.cumsum(evidence, axis=1)))
+        short = laws.log_prior[:, None] + up_to[:, laws.starts]
+        most = short.max(axis=0)
+        short = np.exp(short - most)
+        total = short.sum(axis=0)
+        weights = laws.log_prior[:, None] + up_to[:, -1:] - up_to[:, laws.starts]
+        weights += most + np.log(total) + laws.log_start
+        weights = np.exp(weights - weights.max())
+        law, start = np.nonzero(weights > _NEGLIGIBLE * weights.sum())
+        kept = weights[law, start]
+        is_long = np.arange(len(counts)) >= laws.starts[start][:, None]
+        return kept / kept.sum(), np.where(is_long, hazards[law], ((short / total).T @ hazards)[start])
+
     def _tokens_ahead(self) -> Array:
         """Expected tokens still to come at each edge, by each law [laws, bins + 1]."""
         ahead = np.zeros((len(self._weights), len(self._edges)))
@@ -164,18 +183,24 @@ class LengthModel:
 
 @dataclass(frozen=True, slots=True)
 class _Laws:
-    """Log-normal laws up to a limit, as prior answers that end in each bin, or go on [laws, bins].
+    """Log-normal laws up to a limit.
 
     Attributes:
         edges: Of the bins, the limit being the last [bins + 1].
+        starts: Bins from which on a law of the long answers may hold; 0 where one law holds of all.
+        ends: Prior answers that end in each bin [laws, bins].
+        goes_on: Prior answers that go on beyond it [laws, bins].
         log_prior: How likely each law is before any answer [laws].
+        log_start: How likely it is that the second law begins there [starts].
         log_normaliser: Of the beta distribution of each hazard [laws, bins].
     """
 
     edges: Array
+    starts: npt.NDArray[np.int64]
     ends: Array
     goes_on: Array
     log_prior: Array
+    log_start: Array
     log_normaliser: Array
 
 
@@ -194,8 +219,19 @@ def _laws(limit: int) -> _Laws:
     hazards = np.clip(hazards, _LEAST_HAZARD, 1 - _LEAST_HAZARD)
     log_prior = -0.5 * ((medians - math.log(_USUAL_MEDIAN * limit)) / _MEDIAN_DOUBT) ** 2
     log_prior -= 0.5 * (np.log(spreads / _USUAL_SPREAD) / _SPREAD_DOUBT) ** 2
+    log_prior = log_prior[:, 0] - math.log(np.exp(log_prior).sum())
+    starts = np.arange(0, len(edges) - 1, _STARTS)
+    log_start = np.where(starts == 0, 1 - _TWO, _TWO / max(1, len(starts) - 1))
     ends, goes_on = _WORTH * hazards, _WORTH * (1 - hazards)
-    return _Laws(edges, ends, goes_on, log_prior[:, 0], -_log_gamma(ends) - _log_gamma(goes_on))
+    return _Laws(
+        edges=edges,
+        starts=starts,
+        ends=ends,
+        goes_on=goes_on,
+        log_prior=log_prior,
+        log_start=np.log(log_start),
+        log_normaliser=-_log_gamma(ends) - _log_gamma(goes_on),
+    )
 
 
 def _up_to(bins: int, histogram: Sequence[int]) -> Array:

@@ -8,7 +8,7 @@ from draftmill_jobs.generate.bias import LengthBias
 from draftmill_jobs.generate.eta import Eta, Work, remaining
 from draftmill_jobs.generate.lengths import LengthModel
 from draftmill_jobs.generate.order import SCOUTS
-from draftmill_jobs.generate.pace import Pace, Speed
+from draftmill_jobs.generate.pace import Pace
 from draftmill_jobs.shared.medians import WINDOW, MedianWatch
 from draftmill_jobs.shared.tally import Tally
 
@@ -36,10 +36,10 @@ class Course:
         self.prompt = prompt
         self.longest_try = 0.0
 
-    def answer(self, tokens: int, seconds: float) -> None:
-        """The answer came, so many seconds after it was sent."""
-        self.sent, self.answered = None, True
-        self._outlook.answered(self, tokens, seconds)
+    def answer(self, tokens: int, now: float) -> None:
+        """The answer came."""
+        sent, self.sent, self.answered = self.sent, None, True
+        self._outlook.answered(self, tokens, now if sent is None else sent, now)
 
     def failed(self, now: float) -> None:
         """The try that is under way has failed."""
@@ -98,10 +98,10 @@ class DatasetOutlook:
         """What is wrong with the rows that failed, in a sentence; empty while nothing is."""
         return self._bias.finding(self._tally.name, self.expected)
 
-    def answered(self, course: Course, tokens: int, seconds: float) -> None:
-        """An answer came."""
+    def answered(self, course: Course, tokens: int, sent: float, came: float) -> None:
+        """An answer came, sent and come at these monotonic seconds."""
         self.promise(course, tokens)
-        self.pace.answered(tokens, seconds)
+        self.pace.answered(tokens, sent, came)
         self._bias.answered(tokens, course.prompt)
         fall = self._medians.add(tokens)
         if fall is not None:
@@ -134,14 +134,14 @@ class DatasetOutlook:
         self._courses.discard(course)
         self.promised = self.promised - course.tokens if self._courses else 0.0
         if self._tally.done >= 2 * max(1, self._modelled_done):
-            self.learn(now, self.pace.speed())
+            self.learn(now)
 
-    def learn(self, now: float, speed: Speed | None) -> None:
+    def learn(self, now: float) -> None:
         """Makes the model anew from the answers that have come and those under way."""
         self._modelled_done = self._tally.done
         sent = {course: course.sent for course in self._courses if course.sent is not None}
-        each = 0.0 if speed is None else speed.each
-        so_far = np.minimum(each * (now - np.fromiter(sent.values(), dtype=np.float64)), self._limit)
+        so_far = self.pace.tokens_so_far(np.fromiter(sent.values(), dtype=np.float64), now)
+        so_far = np.minimum(so_far, self._limit)
         self._model = LengthModel(self._tally.lengths, self._limit, so_far)
         self.expected = self._model.mean
         if self._tally.done >= SCOUTS:
@@ -170,13 +170,17 @@ class Outlook:
         self._datasets.append(DatasetOutlook(tally, limit, cap, self._pace))
         return self._datasets[-1]
 
+    def alone(self, tokens_per_second: float) -> None:
+        """A request got so many tokens per second while a server had no other."""
+        self._pace.alone(tokens_per_second)
+
     def sample(self, now: float) -> None:
         """Looks anew; called about once a second while requests are sent."""
         self._pace.sample(now, sum(dataset.under_way for dataset in self._datasets))
-        speed = self._pace.speed()
         for _ in range(min(_MODELS_AT_ONCE, len(self._datasets))):
-            self._datasets[self._next % len(self._datasets)].learn(now, speed)
+            self._datasets[self._next % len(self._datasets)].learn(now)
             self._next += 1
+        speed = self._pace.speed()
         self._eta = None
         if speed is not None:
             self._eta = remaining([dataset.work() for dataset in self._datasets], speed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,12 +52,16 @@ class Preflight:
         model: TargetModel,
         tokenizer: TokenizerThread,
         expectation: Expectation,
+        *,
+        alone: Callable[[float], None],
     ) -> None:
+        """Takes what is told how many tokens a second a request gets that is alone."""
         self._pool = pool
         self._limiter = limiter
         self._model = model
         self._tokenizer = tokenizer
         self._expectation = expectation
+        self._alone = alone
 
     async def prove(self, endpoint: Endpoint) -> None:
         """Returns when the endpoint can be trusted.
@@ -72,6 +77,7 @@ class Preflight:
             self._check_prompt(endpoint, arguments, ours, answer)
             self._check_thinking(endpoint, answer)
             await self._check_stop(endpoint, arguments, ours, answer)
+            await self._measure(endpoint, arguments, ours, answer)
         log.info("endpoint %s passed the preflight on %s", endpoint.spec.name, endpoint.route.path)
 
     async def _check_model(self, endpoint: Endpoint) -> None:
@@ -185,6 +191,25 @@ class Preflight:
             "endpoint %s: greedy answers differ; that the stop token is kept is not proven",
             endpoint.spec.name,
         )
+
+    async def _measure(
+        self, endpoint: Endpoint, arguments: dict[str, Any], prompt_ids: list[int], answer: Answer
+    ) -> None:
+        """How fast a lone request is, which tells how the last ones of the run will be.
+
+        What an answer takes beyond a shorter one to the same prompt is its tokens' time, now that the server
+        has been asked before.
+        """
+        if endpoint.load:
+            return
+        clock = self._pool.clock
+        began = clock()
+        short = await self._ask(endpoint, arguments, prompt_ids, stop_ids=(answer.output_ids[0],))
+        between = clock()
+        long = await self._ask(endpoint, arguments, prompt_ids)
+        tokens, seconds = len(long.output_ids) - len(short.output_ids), clock() - between - (between - began)
+        if tokens > 0 and seconds > 0:
+            self._alone(tokens / seconds)
 
 
 def _disagreement(endpoint: Endpoint, what: str, ours: str, theirs: str) -> JobRefusedError:

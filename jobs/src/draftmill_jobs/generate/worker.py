@@ -195,7 +195,14 @@ class Worker:
         stop: asyncio.Event,
         grace: float,
     ) -> None:
-        preflight = Preflight(pool, self._limiter, self._model, self._tokenizer, self._expectation())
+        preflight = Preflight(
+            pool,
+            self._limiter,
+            self._model,
+            self._tokenizer,
+            self._expectation(),
+            alone=self._board.outlook.alone,
+        )
         async with asyncio.TaskGroup() as group:
             fleet = Fleet(
                 pool, preflight, group, route_for=self._route_for, stall_timeout=self._stall_timeout
