@@ -9,6 +9,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.generate.outlook import Outlook
 from tests.support.engine_server import EngineServer, Reply, answer_ids
 from tests.support.job import Job
 from tests.support.tiny_model import CLOSE, END, Thinking, TinyModel
@@ -127,3 +128,14 @@ async def test_an_answer_that_stops_by_itself_ends_with_the_models_stop_token(
     await job.use(server).generate()
     assert all(line["output_ids"][-1] == END for line in job.lines())
     assert answer_ids(job.model, job.lines()[0]["prompt_ids"])[-1] == END
+
+
+async def test_how_fast_a_lone_request_is_is_measured(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen tokens take 0.2 s more than one, and all that a request takes besides does not count."""
+    told = list[float]()
+    monkeypatch.setattr(Outlook, "alone", lambda _, tokens_per_second: told.append(tokens_per_second))
+    server.preflight = lambda request: Reply(delay=0.05 if request.payload.get("stop_token_ids") else 0.25)
+    await job.use(server).generate()
+    assert told == [pytest.approx(15 / 0.2, rel=0.3)]
