@@ -164,6 +164,23 @@ class AnswerQuality(ApiModel):
     )
 
 
+class RowLengths(ApiModel):
+    """How long rows are."""
+
+    rows: int
+    mean_tokens: float = Field(description="Of their answers; of rows that failed, those to be expected.")
+    mean_prompt_bytes: float = Field(description="Of their messages as JSON.")
+
+
+class LengthComparison(ApiModel):
+    """Rows of one dataset that failed beside those that were answered, to see if they are the long ones."""
+
+    name: str
+    answered: RowLengths
+    failed: RowLengths = Field(description="Those that were asked in vain.")
+    warning: str = Field(description="What is wrong, in a sentence; empty when nothing is.")
+
+
 class Summary(ApiModel):
     """`summary.json`: the accounting, for people and programs."""
 
@@ -178,3 +195,6 @@ class Summary(ApiModel):
     )
     accounted: bool = Field(description="The kinds of rows add up to the total.")
     quality: list[AnswerQuality] = Field(description="What the answers of each dataset look like.")
+    length_bias: list[LengthComparison] = Field(
+        description="Whether the rows of each dataset that failed are the long ones."
+    )

@@ -99,6 +99,10 @@ class DeadLetter(_Line):
     permanent: bool = Field(description="Asking again cannot help.")
     tries: int
     created: str
+    expected_tokens: int | None = Field(
+        description="That its answer was to be expected to have; none of a row that was never asked."
+    )
+    prompt_bytes: int | None = Field(description="Of its messages as JSON; none of a row never asked.")
 
 
 def canonical_json(value: Any) -> bytes:

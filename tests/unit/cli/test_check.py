@@ -120,6 +120,8 @@ def test_a_row_that_failed_is_told_with_what_to_do_and_is_no_fault(
         permanent=False,
         tries=4,
         created="2026-01-01T00:00:00Z",
+        expected_tokens=500,
+        prompt_bytes=60,
     )
     (folder / "B1_arithmetic" / "dead_letter.jsonl").write_text(letter.model_dump_json() + "\n")
     assert main(["check", str(folder)]) == 0

@@ -171,6 +171,8 @@ LETTER = DeadLetter(
     permanent=False,
     tries=4,
     created="",
+    expected_tokens=500,
+    prompt_bytes=60,
 )
 PASSED_ON: list[tuple[dict[str, Any], dict[str, Any] | None]] = [
     ({}, assistant("so")),

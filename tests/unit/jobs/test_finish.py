@@ -49,6 +49,24 @@ async def test_summary_and_manifest_say_what_is_there(job: Job, server: EngineSe
     assert job.finish().manifest_sha256 == result.manifest_sha256, "finishing twice changes nothing"
 
 
+async def test_the_summary_says_that_the_rows_which_failed_are_the_long_ones(
+    job: Job, server: EngineServer
+) -> None:
+    """From the files, whichever attempts of workers wrote them."""
+    long = [{"prompt": f"w{i} " * 100} for i in range(12)]
+    job.datasets = {"A": [*prompts(20), *long[:6]]}
+    server.script = lambda request: Fail(400) if len(request.prompt_ids) > 100 else Reply()
+    await job.use(server).generate()
+    job.datasets = {"A": [*prompts(20), *long, {"no": "prompt"}]}
+    await job.generate()
+    job.finish()
+    (found,) = Summary.model_validate_json((job.output / "summary.json").read_bytes()).length_bias
+    assert (found.name, found.answered.rows, found.failed.rows) == ("A", 20, 12)
+    assert found.answered.mean_tokens == 16
+    assert found.failed.mean_prompt_bytes > 5 * found.answered.mean_prompt_bytes
+    assert "of 32 rows 12 failed, and those have the long prompts" in found.warning
+
+
 async def test_the_summary_says_what_auto_settled_on_and_why(job: Job, server: EngineServer) -> None:
     job.generation = {"concurrency": "Auto"}
     await job.use(server).generate()

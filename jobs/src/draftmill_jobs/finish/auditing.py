@@ -15,6 +15,7 @@ from draftmill_api.manifest import PartFile
 from draftmill_api.record import DeadLetter, Record, RecordStatus
 from draftmill_jobs.finish.quality import QualityCount
 from draftmill_jobs.prompts.table import RowTable, Settling
+from draftmill_jobs.shared.length_bias import LengthBias, prompt_bytes
 from draftmill_jobs.shared.lines import raw_lines
 from draftmill_jobs.shared.parts import DEAD_LETTERS, RECORDS, is_row_id, part_paths
 from draftmill_jobs.shared.settings import Share
@@ -37,6 +38,7 @@ class Audit:
     tally: Tally
     failures: FailureTally
     quality: QualityCount
+    bias: LengthBias
     files: list[PartFile] = field(default_factory=list)
     dead_letters: list[PartFile] = field(default_factory=list)
     strangers: int = 0
@@ -79,7 +81,7 @@ def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
     tally, rows = Tally(folder.name, 0), _Rows(table)
     if table is not None:
         tally.total, tally.skipped = table.total(_EVERYTHING), table.repeated(_EVERYTHING)
-    audit = Audit(tally, FailureTally(), QualityCount())
+    audit = Audit(tally, FailureTally(), QualityCount(), LengthBias())
 
     def check_record(value: Any) -> str:
         record = Record.model_validate(value)
@@ -101,10 +103,13 @@ def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
     def count_record(value: Any) -> None:
         tally.add_record(RecordStatus(value["status"]), value["finish_reason"], value["completion_tokens"])
         audit.quality.add(value)
+        audit.bias.answered(value["completion_tokens"], prompt_bytes(value["messages"]))
 
     def count_dead_letter(value: Any) -> None:
         tally.errors += 1
         audit.failures.add(value)
+        if value["expected_tokens"] is not None:
+            audit.bias.failed(value["expected_tokens"], value["prompt_bytes"])
 
     def leave_record_out() -> None:
         audit.strangers += 1

@@ -44,6 +44,9 @@ def finish(config: SynthJobConfig) -> FinishResult:
     prompts = [read_prompts(dataset) for dataset in datasets]
     audits = [_audit(*each, model, config) for each in zip(datasets, prompts, strict=True)]
     summary = _summary(config, audits, prompts)
+    for comparison in summary.length_bias:
+        if comparison.warning:
+            log.warning("%s", comparison.warning)
     write_json(output / SUMMARY_FILE, summary)
     _check(audits)
     digest = write_json(output / MANIFEST_FILE, _manifest(config, model, datasets, prompts, audits))
@@ -124,6 +127,7 @@ def _summary(config: SynthJobConfig, audits: list[Audit], prompts: list[PromptIn
             not audit.fault_count and audit.tally.accounted == audit.tally.total for audit in audits
         ),
         quality=[audit.quality.result(audit.tally.name) for audit in audits],
+        length_bias=[audit.bias.comparison(audit.tally.name) for audit in audits],
     )
 
 

@@ -227,9 +227,15 @@ class Asker:
         tries: int,
         course: Course,
     ) -> Outcome:
-        letter = failed_row(dataset.settings.name, question, failure, tries, now_text())
+        letter = failed_row(
+            dataset.settings.name,
+            question,
+            failure,
+            tries=tries,
+            created=now_text(),
+            expected=course.given_up(),
+        )
         self.guard.failed(letter.reason, letter.id, letter.message)
-        course.given_up()
         log.warning("row %s of %s: %s", letter.id, letter.dataset, letter.message)
         await self.bury(dataset, letter, course)
         return outcome_of(letter)

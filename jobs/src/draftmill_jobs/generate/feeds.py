@@ -8,8 +8,6 @@ from functools import partial
 from itertools import islice
 from typing import TypeAlias
 
-import orjson
-
 from draftmill_api.record import DeadLetter
 from draftmill_jobs.generate.asking import now_text
 from draftmill_jobs.generate.budget import Admission, TokenBudget
@@ -27,6 +25,7 @@ from draftmill_jobs.generate.records import dead_turn, unusable_row
 from draftmill_jobs.generate.resume import OpenDataset, source_changed
 from draftmill_jobs.prompts.rows import Question, SourceRow
 from draftmill_jobs.shared.left_out import note_left_out
+from draftmill_jobs.shared.length_bias import prompt_bytes
 from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.shared.storage import until_room
 
@@ -161,7 +160,7 @@ class Feed:
             if self._is_closed:
                 self._leave_out(question)
             else:
-                size = len(orjson.dumps(question.prompt.messages))
+                size = prompt_bytes(question.prompt.messages)
                 self._rows.put((question, size), size)
         if steps.ready:
             self._news.set()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from draftmill_jobs.generate.bias import LengthBias
 from draftmill_jobs.generate.eta import Eta, Work, remaining
 from draftmill_jobs.generate.lengths import LengthModel
 from draftmill_jobs.generate.order import SCOUTS
 from draftmill_jobs.generate.pace import Pace
+from draftmill_jobs.shared.length_bias import LengthBias
 from draftmill_jobs.shared.medians import WINDOW, MedianWatch
 from draftmill_jobs.shared.tally import Tally
 
@@ -47,9 +47,9 @@ class Course:
             self.longest_try = max(self.longest_try, now - self.sent)
         self.sent = None
 
-    def given_up(self) -> None:
-        """The row has failed for good."""
-        self._outlook.gave_up(self)
+    def given_up(self) -> int:
+        """The row has failed for good; tells how many tokens were to be expected of it."""
+        return self._outlook.gave_up(self)
 
     def settled(self, now: float) -> None:
         """The row has its record or dead letter, and stands in the account."""
@@ -111,11 +111,13 @@ class DatasetOutlook:
                 "shows answers"
             )
 
-    def gave_up(self, course: Course) -> None:
+    def gave_up(self, course: Course) -> int:
         """A row failed for good; how long its answer would have been can be told from its longest try."""
         speed = self.pace.speed()
         so_far = min(float(self._limit), course.longest_try * (0.0 if speed is None else speed.each))
-        self._bias.failed(float(self._model.expected_length(np.array([so_far]))[0]), course.prompt)
+        expected = float(self._model.expected_length(np.array([so_far]))[0])
+        self._bias.failed(expected, course.prompt)
+        return round(expected)
 
     def admit(self, prompt: int) -> Course:
         """A row will be asked. Until some answers have come, its own may be as long as the limit allows."""

@@ -13,6 +13,7 @@ from draftmill_jobs.engines.failures import FailureKind, RequestFailedError, Ver
 from draftmill_jobs.generate.conversations import DeadTurn
 from draftmill_jobs.model.answer_text import AnswerReader
 from draftmill_jobs.prompts.rows import Question, SourceRow
+from draftmill_jobs.shared.length_bias import prompt_bytes
 
 _SHORT: Final = 256  # tokens that any tokenizer decodes at once
 _LONG: Final = 32_768  # tokens that a fast one decodes in about a millisecond
@@ -89,9 +90,9 @@ def record_line(question: Question, answer: Answer, reader: AnswerReader, given:
 
 
 def failed_row(
-    dataset: str, question: Question, failure: RequestFailedError, tries: int, created: str
+    dataset: str, question: Question, failure: RequestFailedError, *, tries: int, created: str, expected: int
 ) -> DeadLetter:
-    """The dead letter of a row that was asked in vain."""
+    """The dead letter of a row that was asked in vain, and whose answer should have so many tokens."""
     return DeadLetter(
         id=question.id,
         prompt_key=question.key,
@@ -103,6 +104,8 @@ def failed_row(
         permanent=failure.verdict is Verdict.DEAD,
         tries=tries,
         created=created,
+        expected_tokens=expected,
+        prompt_bytes=prompt_bytes(question.prompt.messages),
     )
 
 
@@ -119,6 +122,8 @@ def unusable_row(dataset: str, row: SourceRow, sample: int, created: str) -> Dea
         permanent=True,
         tries=0,
         created=created,
+        expected_tokens=None,
+        prompt_bytes=None,
     )
 
 
@@ -136,6 +141,8 @@ def dead_turn(dataset: str, turn: DeadTurn, created: str) -> DeadLetter:
         permanent=cause.permanent,
         tries=0,
         created=created,
+        expected_tokens=None,
+        prompt_bytes=None,
     )
 
 

@@ -6,10 +6,11 @@ import random
 
 import pytest
 
+from draftmill_api.manifest import RowLengths
 from draftmill_api.progress import Concern
 from draftmill_api.record import RecordStatus
-from draftmill_jobs.generate.bias import LengthBias
 from draftmill_jobs.generate.board import Board
+from draftmill_jobs.shared.length_bias import LengthBias
 from draftmill_jobs.shared.medians import WINDOW
 from draftmill_jobs.shared.tally import Tally
 from tests.support import case_study
@@ -47,6 +48,29 @@ def test_rows_that_fail_for_their_long_prompts_are_a_bias_too() -> None:
     assert "long prompts: 9000 bytes, the answered ones 200" in bias.finding("A", expected=100.0)
 
 
+def test_the_figures_are_told_when_all_rows_are_over() -> None:
+    bias = LengthBias()
+    for _ in range(90):
+        bias.answered(100, prompt=200)
+    for _ in range(10):
+        bias.failed(1000.0, prompt=300)
+    seen = bias.comparison("A")
+    assert seen.answered == RowLengths(rows=90, mean_tokens=100, mean_prompt_bytes=200)
+    assert seen.failed == RowLengths(rows=10, mean_tokens=1000, mean_prompt_bytes=300)
+    assert seen.warning == (
+        "dataset A: of 100 rows 10 failed, and those are the long ones: 1000 tokens were to be expected of "
+        "them, 190 of any row; the answers lean to short ones"
+    )
+
+
+def test_where_no_row_failed_there_is_nothing_to_compare() -> None:
+    bias = LengthBias()
+    bias.answered(100, prompt=200)
+    seen = bias.comparison("A")
+    assert seen.failed == RowLengths(rows=0, mean_tokens=0, mean_prompt_bytes=0)
+    assert seen.warning == ""
+
+
 def worked(limit_seconds: float) -> Board:
     """A worker whose requests are cut off after so many seconds, as by a client's time limit."""
     rng, tally = random.Random(0), Tally("B1_glaive", 2700)
@@ -61,7 +85,7 @@ def worked(limit_seconds: float) -> Board:
         seconds = tokens / EACH
         if seconds > limit_seconds:
             course.failed(now + limit_seconds)
-            course.given_up()
+            assert course.given_up() > 1.5 * dataset.expected or row < 200, "a row that took long is long"
             tally.errors += 1
         else:
             course.answer(tokens, now + seconds)

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import orjson
+
+from draftmill_api.manifest import LengthComparison, RowLengths
 
 _FAILED: Final = 10  # rows, before anything is said
 _ANSWERED: Final = 20
@@ -40,8 +44,13 @@ class Sums:
         return math.sqrt(max(0.0, self.squares / self.count - self.mean**2)) if self.count else 0.0
 
 
+def prompt_bytes(messages: list[dict[str, Any]]) -> int:
+    """How long a prompt is, whatever the tokenizer: bytes of its messages as JSON."""
+    return len(orjson.dumps(messages))
+
+
 class LengthBias:
-    """Compares the rows of a dataset that failed with those that were answered, since the worker began."""
+    """Compares the rows of a dataset that failed with those that were answered. Keeps none of them."""
 
     def __init__(self) -> None:
         self._answered, self._answered_prompts = Sums(), Sums()
@@ -56,6 +65,21 @@ class LengthBias:
         """A row failed of which so many tokens were to be expected; its prompt has so many bytes."""
         self._failed.add(tokens)
         self._failed_prompts.add(prompt)
+
+    @property
+    def mean(self) -> float:
+        """Tokens of a row, had all been answered that were asked; 0 when none was."""
+        rows = self._answered.count + self._failed.count
+        return (self._answered.total + self._failed.total) / rows if rows else 0.0
+
+    def comparison(self, name: str) -> LengthComparison:
+        """The figures of a dataset when all its rows are over."""
+        return LengthComparison(
+            name=name,
+            answered=_lengths(self._answered, self._answered_prompts),
+            failed=_lengths(self._failed, self._failed_prompts),
+            warning=self.finding(name, self.mean),
+        )
 
     def finding(self, name: str, expected: float) -> str:
         """What is wrong, in a sentence; empty while nothing is.
@@ -80,6 +104,12 @@ class LengthBias:
                 f"{answered.mean:.0f}; the answers lean to short prompts"
             )
         return ""
+
+
+def _lengths(tokens: Sums, prompts: Sums) -> RowLengths:
+    return RowLengths(
+        rows=tokens.count, mean_tokens=round(tokens.mean, 1), mean_prompt_bytes=round(prompts.mean, 1)
+    )
 
 
 def _is_longer(failed: Sums, usual: float, deviation: float) -> bool:
