@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import random
 import re
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from tests.support.engine_server import EngineServer, Fail, Hold, Reply, Stall
 from tests.support.job import Job, prompts, unique, until
 from tests.support.job_pages import get, in_force, progress_when
 from tests.support.ports import free_port
+from tests.support.tiny_model import END, FIRST_NUMBER
 
 
 def identity(row: dict[str, Any]) -> str:
@@ -233,6 +236,22 @@ async def test_a_token_cap_is_met_and_not_passed_by_much(job: Job, server: Engin
     again, _ = await job.generate()
     assert again is ExitCode.DONE
     assert sum(line["completion_tokens"] for line in job.lines()) == tokens, "the cap survives resuming"
+
+
+async def test_a_token_cap_is_met_within_one_windows_worth_whatever_the_answers_lengths(
+    job: Job, server: EngineServer
+) -> None:
+    rng = random.Random(0)
+    lengths = [min(400, round(rng.lognormvariate(3.0, 1.0)) + 1) for _ in range(900)]
+    server.script = lambda request: Reply(
+        ids=[*[FIRST_NUMBER] * lengths[request.number], END], delay=lengths[request.number] / 4000
+    )
+    job.datasets, job.dataset_fields = {"A": prompts(900)}, {"maxTokens": 8000}
+    job.sampling = {"maxCompletionTokens": 512}
+    code, progress = await job.use(server).generate()
+    window = 16 * fmean(lengths)
+    assert 8000 <= progress.completion_tokens <= 8000 + window
+    assert (code, job.finish().cap_reached) == (ExitCode.DONE, True)
 
 
 async def test_a_token_cap_is_shared_by_the_workers_though_one_runs_out_of_rows(

@@ -30,7 +30,10 @@ class Field(NamedTuple):
 
 
 _AGAIN: Final = "delete the run and create it again: it goes on from the answers on disk"
-_ANEW: Final = "create another run with an output.path of its own, so that different answers do not mix"
+_ANEW: Final = (
+    "create another run with an output.path of its own, or with output.onChange NewFolder, so that different "
+    "answers do not mix"
+)
 
 LIFE: Final[tuple[Field, ...]] = (
     Field("suspend", Change.LIVE),
