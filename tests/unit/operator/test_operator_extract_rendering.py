@@ -165,6 +165,16 @@ def test_the_server_takes_rows_one_token_longer_than_the_longest_and_writes_the_
     assert "--no-enable-prefix-caching" in command
 
 
+def test_what_makes_the_states_cannot_be_taken_back_by_further_arguments() -> None:
+    """Of two equal flags vLLM takes the later one, and states of other layers look like those of the plan."""
+    given = ["--speculative-config={}", "--kv-transfer-config={}", "--enable-prefix-caching"]
+    (server,) = pod_of(job(Role.WORKER, extract(server={**GPU_SERVER, "extraArgs": given})))["initContainers"]
+    command = server["command"]
+    last_given = max(map(command.index, given))
+    for ours in ("--speculative-config", "--kv-transfer-config", "--no-enable-prefix-caching"):
+        assert command.index(ours) > last_given
+
+
 def test_the_stock_connector_serves_on_gpus_and_our_own_on_cpu() -> None:
     def transfer(server: dict[str, Any]) -> Any:
         command = pod_of(job(Role.WORKER, extract(server=server)))["initContainers"][-1]["command"]
@@ -190,7 +200,8 @@ def test_a_server_on_cpus_compiles_nothing_unless_the_run_says_so() -> None:
 
     plain = {**CPU_SERVER, "extraArgs": ["--max-num-seqs=4"]}
     own = {**CPU_SERVER, "pod": {"env": [{"name": "TORCHDYNAMO_DISABLE", "value": "0"}]}}
-    assert server(plain)["command"][-2:] == ["--enforce-eager", "--max-num-seqs=4"]
+    command = server(plain)["command"]
+    assert command[command.index("--enforce-eager") + 1] == "--max-num-seqs=4", "what is given counts"
     assert (compiling(plain), compiling(own), compiling(GPU_SERVER)) == (["1"], ["0"], [])
     assert "--enforce-eager" not in server(GPU_SERVER)["command"]
 

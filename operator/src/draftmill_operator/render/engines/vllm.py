@@ -63,10 +63,11 @@ def command(
         *option("--gpu-memory-utilization", server.mem_fraction_static),
         *option("--kv-cache-dtype", server.kv_cache_dtype),
         *switch("--trust-remote-code", on=model.trust_remote_code),
-        *(_hidden_states(states) if states is not None else []),
         *(_drafting(drafting) if drafting is not None else []),
         *switch("--enforce-eager", on=uncompiled),
         *(server.extra_args or []),
+        # Of two equal flags the later one counts, and nobody could tell states of other layers from these.
+        *(_hidden_states(states) if states is not None else []),
     ]
 
 
