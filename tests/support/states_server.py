@@ -48,6 +48,7 @@ class Trouble(Enum):
     BAD_REQUEST = auto()
     SERVER_ERROR = auto()
     DEATH = auto()
+    DEATH_AFTER_WRITING = auto()
 
 
 def states_of(ids: Sequence[int], layers: int, hidden: int) -> NDArray[np.float32]:
@@ -210,6 +211,10 @@ class StatesServer:
             self._note_staged(path, len(ids))
         self.written.append(path)
         await self._stage(path, ids, trouble)
+        if trouble is Trouble.DEATH_AFTER_WRITING:
+            self.is_dead = True
+            self._cut_connections()
+            return web.Response()
         said = Path("/elsewhere") / path.name if trouble is Trouble.ELSEWHERE else path
         choice: dict[str, Any] = {"index": 0, "text": "", "finish_reason": "length"}
         if "prompt_logprobs" in body:

@@ -10,6 +10,7 @@ import pytest
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
+from draftmill_jobs.extract import vllm_backend
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
 from tests.support.job import until
@@ -65,6 +66,28 @@ async def test_a_server_that_comes_back_as_another_one_is_refused_before_the_oth
     assert refused.value.reason == "PreflightFailed"
     assert len(server.asked) < 50, "more than what was on its way"
     assert not list(server.staging.iterdir())
+
+
+async def test_what_a_lost_server_wrote_and_told_nobody_of_is_gone_before_another_one_writes(
+    job: ExtractJob, server: StatesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder has room for the rows on their way, which are asked for again, and not for both."""
+    monkeypatch.setattr(vllm_backend, "_keep_purging", lambda _: asyncio.Event().wait())
+    job.add_many(30)
+    server.trouble = lambda *_: Trouble.DEATH_AFTER_WRITING if len(server.asked) == 7 else None
+    extracting = asyncio.create_task(job.extract())
+    await until(lambda: server.is_dead)
+    orphan = server.written[-1]
+    assert orphan.exists()
+
+    server.holding.clear()
+    server.is_dead = False
+    await until(lambda: server.waiting > 0)
+    assert not orphan.exists()
+    server.holding.set()
+    await extracting
+
+    assert_stored(job, server)
 
 
 async def test_an_extractor_whose_server_stays_away_ends_in_bounded_time_and_loses_nothing(

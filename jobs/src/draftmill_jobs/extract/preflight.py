@@ -113,6 +113,7 @@ class Preflight:
             JobRefusedError: It cannot; both values are in the message.
             RequestFailedError: It did not answer this time. Another time, it is asked for other rows.
         """
+        await asyncio.to_thread(self._staging.purge_forgotten)  # the room is that of its own answers
         length = await self._check_model(endpoint)
         sample = self._work.sample if length is None else self._work.sample.shorter_than(length)
         told = sample.spread(self._work.config().verify.teacher_argmax_sample)
