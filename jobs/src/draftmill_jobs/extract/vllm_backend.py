@@ -171,7 +171,7 @@ class Rows:
         if failure.is_loss and endpoint.state is EndpointState.UP and not endpoint.removed:
             # Another process may answer there from now on: it has to prove itself, well as it may be.
             self._pool.mark(endpoint, EndpointState.STARTING, failure.message)
-        if not failure.is_final and await self._pool.is_lost(endpoint):
+        if failure.is_loss or (not failure.is_final and await self._pool.is_lost(endpoint)):
             return chances.after_loss()
         return chances.after_failure(failure, self._work.config().retries)
 
