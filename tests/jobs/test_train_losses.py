@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from draftmill_jobs.train import losses
-from draftmill_jobs.train.losses import divergence, plain_divergence
+from draftmill_jobs.train.losses import Wanted, divergence, plain_divergence
 from draftmill_jobs.train.target import TargetTensors
 from draftmill_jobs.train.teacher import Teacher
 from draftmill_jobs.train.vocabulary import DraftVocabulary
@@ -34,7 +34,7 @@ def test_loss_and_gradients_are_those_of_the_definition(monkeypatch: pytest.Monk
     monkeypatch.setattr(losses, "_CHUNK_ELEMENTS", chunk)
     hidden, head, teacher = random_case(11, 30, 8, torch.float64)
 
-    found = divergence(hidden, head, teacher, 0.25)
+    found = divergence(hidden, head, Wanted.of(teacher.clone()), 0.25, choose=True)
     expected = plain_divergence(hidden, head, teacher, 0.25)
 
     assert found.weighted.item() == pytest.approx(expected.item(), rel=1e-12)
@@ -50,7 +50,7 @@ def test_the_loss_is_exact_in_float32_though_the_products_are_in_bfloat16() -> N
     logits = (narrow @ head.bfloat16().T).double()
     expected = (teacher.double().exp() * (teacher.double() - logits.log_softmax(-1))).sum() / 64
 
-    assert divergence(narrow, head, teacher, 1 / 64).weighted.item() == pytest.approx(
+    assert divergence(narrow, head, Wanted.of(teacher.clone()), 1 / 64).weighted.item() == pytest.approx(
         expected.item(), rel=1e-5
     )
 
@@ -59,7 +59,7 @@ def test_a_drafter_that_agrees_loses_nothing() -> None:
     hidden, head, _ = random_case(5, 30, 8, torch.float64)
     teacher = (hidden @ head.T).log_softmax(-1).detach()
 
-    assert divergence(hidden, head, teacher, 1.0).weighted.item() == pytest.approx(0, abs=1e-12)
+    assert divergence(hidden, head, Wanted.of(teacher), 1.0).weighted.item() == pytest.approx(0, abs=1e-12)
 
 
 def test_the_teacher_is_the_targets_distribution_over_what_the_drafter_can_say() -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from draftmill_jobs.train.gating import gated
+from draftmill_jobs.train.feed_forward import Gated, feed_forward
+from draftmill_jobs.train.heads import turned_heads
 from draftmill_jobs.train.norm import RootMeanSquareNorm
 from draftmill_jobs.train.products import linear, product
-from draftmill_jobs.train.rope import Rope, rotate
+from draftmill_jobs.train.rope import Rope
 
 Parts = dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[Tensor, ...]]]
 
@@ -31,32 +32,50 @@ def plainly_normed(x: Tensor, weight: Tensor) -> Tensor:
     return functional.rms_norm(x, x.shape[-1:], weight, 1e-5)
 
 
-def plainly_gated(gate_up: Tensor) -> Tensor:
-    gate, up = gate_up.chunk(2, dim=-1)
-    return functional.silu(gate) * up
+class Fed(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm = RootMeanSquareNorm(size, 1e-5)
+
+    def forward(self, x: Tensor, *weights: Tensor) -> Tensor:
+        return feed_forward(x, self.norm, Gated(*weights))
 
 
-def plainly_rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return x * cos[:, None] + torch.cat([-second, first], -1) * sin[:, None]
+def fed(x: Tensor, norm: Tensor, *weights: Tensor) -> Tensor:
+    found: Tensor = torch.func.functional_call(Fed(x.shape[-1]), {"norm.weight": norm}, (x, *weights))
+    return found
+
+
+def plainly_fed(x: Tensor, norm: Tensor, gate: Tensor, up: Tensor, down: Tensor) -> Tensor:
+    inside = plainly_normed(x, norm)
+    return x + (functional.silu(inside @ gate.T) * (inside @ up.T)) @ down.T
+
+
+def in_heads(projected: Tensor) -> Tensor:
+    """Two heads of queries, one of keys, one of values, behind one another."""
+    return torch.cat(turned_heads(projected, *TABLES, queries=2, keys=1))
+
+
+def plainly_in_heads(projected: Tensor) -> Tensor:
+    cos, sin = TABLES
+    heads = projected.unflatten(1, (4, 6)).transpose(0, 1)
+    first, second = heads.chunk(2, dim=-1)
+    turned = heads * cos + torch.cat([-second, first], -1) * sin
+    return torch.cat([turned[:3], heads[3:]])
 
 
 TABLES = tuple(table.double() for table in Rope(100.0).tables(5, 6))
 PARTS: Parts = {
     "norm": (normed, plainly_normed, (made(3, 7), made(7))),
     "norm of a stack": (normed, plainly_normed, (made(2, 3, 7), made(7))),
-    "gate": (gated, plainly_gated, (made(4, 10),)),
-    "gate of a cut tensor": (
-        lambda x: gated(x[:, 2:12]),
-        lambda x: plainly_gated(x[:, 2:12]),
-        (made(4, 14),),
-    ),
-    "rotation": (
-        lambda x: rotate(x, *TABLES),
-        lambda x: plainly_rotated(x, *TABLES),
-        (made(5, 2, 6),),
-    ),
+    "feed-forward": (fed, plainly_fed, (made(5, 7), made(7), made(4, 7), made(4, 7), made(7, 4))),
+    "heads": (in_heads, plainly_in_heads, (made(5, 24),)),
     "product": (linear, functional.linear, (made(5, 3), made(4, 3))),
+    "product and sum": (
+        linear,
+        lambda x, weight, plus: functional.linear(x, weight) + plus,
+        (made(5, 3), made(4, 3), made(5, 4)),
+    ),
 }
 
 

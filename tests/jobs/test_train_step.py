@@ -97,7 +97,7 @@ def test_exactly_the_positions_between_two_answer_tokens_are_scored(
     gradient = outputs[step].grad
 
     assert gradient is not None
-    assert layout.query_positions[gradient.abs().sum(-1) > 0].tolist() == positions
+    assert layout.query_positions.index[gradient.abs().sum(-1) > 0].tolist() == positions
 
 
 def test_packed_documents_do_not_see_each_other(bench: Bench) -> None:
@@ -108,7 +108,7 @@ def test_packed_documents_do_not_see_each_other(bench: Bench) -> None:
         batch, layout = bench.pack(rows, STEPS)
         made = bench.drafter.unroll(batch, layout, bench.unroller.attention, bench.unroller.tables)
         behind = layout.teacher_positions >= 20
-        return [output[scored.rows][behind] for output, scored in zip(made, layout.scored, strict=True)]
+        return [output[scored.rows.index][behind] for output, scored in zip(made, layout.scored, strict=True)]
 
     for mine, theirs in zip(outputs([first, second]), outputs([other, second]), strict=True):
         assert torch.equal(mine, theirs)

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from draftmill_jobs.train.losses import divergence
+from draftmill_jobs.train.losses import Wanted, divergence
 from draftmill_jobs.train.target import TargetTensors
 from draftmill_jobs.train.teacher import Teacher
 from draftmill_jobs.train.vocabulary import DraftVocabulary
@@ -33,7 +33,7 @@ def main() -> None:
     hidden = torch.randn(TOKENS, _WIDTH, requires_grad=True)
     drafter = torch.randn(DRAFT_VOCABULARY, _WIDTH, requires_grad=True)
     before = peak_memory()
-    wanted = teacher.log_probabilities(last)
+    wanted = Wanted.of(teacher.log_probabilities(last))
     divergence(hidden, drafter, wanted, 1 / TOKENS).weighted.backward()
     teacher.choices(last)
     print(peak_memory() - before)

@@ -198,9 +198,9 @@ def _first_step(patient: Patient, start: Start) -> tuple[NDArray[np.int64], NDAr
     unroller = patient.unroller(start)
     said, wanted = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
     for batch in _batches(patient, 1):
-        unrolled = unroller(batch.packed, batch.layout, [1.0])
+        unrolled = unroller(batch.packed, batch.layout, [1.0], choose=True)
         scored = batch.layout.scored[0]
-        places = batch.layout.query_positions[scored.rows] + 2
+        places = batch.layout.query_positions.index[scored.rows.index] + 2
         said.append(unrolled.choices[0].numpy())
         wanted.append(batch.packed.token_ids[places].numpy().astype(np.int64))
     if not sum(map(len, said)):

@@ -1,19 +1,20 @@
 """Attention of training-time test: the causal prefix of step 0, and of each later step a query's own key.
 
 Three ways to compute it. `plain_attention` writes it down: it is what the others are tested against.
-`BlockAttention`, for CPUs, never forms a mask over a batch: each document's queries ask in blocks, each
-block exactly the keys that it may see, and the few own keys join by log-sum-exp. Its memory is bounded, then
-grows with the number of queries, not with its square. `draftmill_jobs.train.flex` is for GPUs.
+`block_attention`, for CPUs, never forms a mask over a batch: each document's queries ask in blocks, each
+block exactly the keys that it may see. Its memory is bounded, then grows with the number of queries, not
+with its square. `draftmill_jobs.train.flex` is for GPUs.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from draftmill_jobs.train.layout import Layout, Window
 
@@ -22,14 +23,14 @@ _KEPT_ELEMENTS: Final = 1 << 24  # shares of one step that are kept for its back
 
 
 class Keys(NamedTuple):
-    """Keys, turned to their places, and values: `[T, kv heads, hd]` each."""
+    """Keys, turned to their places, and values: `[kv heads, T, hd]` each."""
 
     keys: Tensor
     values: Tensor
 
 
 class TttAttention(Protocol):
-    """Mixes values for queries `[N, heads, hd]`: returns `[N, heads, hd]`.
+    """Mixes values for queries `[heads, N, hd]`: returns `[heads, N, hd]`.
 
     `prefix` are all T keys of step 0, `own` the N keys of each later step up to the queries' own.
     """
@@ -40,24 +41,27 @@ class TttAttention(Protocol):
 
 def plain_attention(queries: Tensor, prefix: Keys, own: Sequence[Keys], layout: Layout) -> Tensor:
     """The definition, with a mask over everything."""
-    group = queries.shape[1] // prefix.keys.shape[1]
-    (keys, values), *later = (Keys(*(x.repeat_interleave(group, 1) for x in pair)) for pair in (prefix, *own))
-    allowed = torch.zeros(len(queries), len(keys), dtype=torch.bool, device=queries.device)
+    group = len(queries) // len(prefix.keys)
+    (keys, values), *later = (Keys(*(x.repeat_interleave(group, 0) for x in pair)) for pair in (prefix, *own))
+    shape = queries.shape[1], keys.shape[1]
+    allowed = torch.zeros(shape, dtype=torch.bool, device=queries.device)
     for window in layout.windows:
         for i in range(window.queries):
             allowed[window.first_row + i, window.first_key : window.first_query + i + 1] = True
     scale = queries.shape[-1] ** -0.5
-    scores = torch.einsum("nhd,thd->hnt", queries, keys).masked_fill(~allowed, float("-inf"))
-    diagonal = [torch.einsum("nhd,nhd->hn", queries, x.keys)[..., None] for x in later]
-    shares = (torch.cat([scores, *diagonal], -1) * scale).softmax(-1)  # [h, N, T + k]
-    mixed = torch.einsum("hnt,thd->nhd", shares[..., : len(keys)], values)
+    scores = (queries @ keys.transpose(1, 2)).masked_fill(~allowed, float("-inf"))
+    diagonal = [(queries * x.keys).sum(-1, keepdim=True) for x in later]
+    shares = (torch.cat([scores, *diagonal], -1) * scale).softmax(-1)  # [heads, N, T + k]
+    mixed: Tensor = shares[..., : shape[1]] @ values
     for i, x in enumerate(later):
-        mixed = mixed + shares[..., len(keys) + i].T[..., None] * x.values
+        mixed = mixed + shares[..., shape[1] + i, None] * x.values
     return mixed
 
 
 def block_attention(queries: Tensor, prefix: Keys, own: Sequence[Keys], layout: Layout) -> Tensor:
     """The same in blocks."""
+    if not layout.windows:
+        return queries  # there are none
     flat = [tensor for keys in own for tensor in keys]
     mixed: Tensor = _BlockAttention.apply(  # type: ignore[no-untyped-call]
         queries, *prefix, layout.windows, *flat
@@ -66,127 +70,134 @@ def block_attention(queries: Tensor, prefix: Keys, own: Sequence[Keys], layout: 
 
 
 class _Block(NamedTuple):
-    """Consecutive queries of a document, as rows, and the keys up to the last of them, as positions."""
+    """Consecutive queries of a window, and how many keys they see: own ones, and up to the last of them."""
 
-    rows: slice
-    keys: slice
-
-    @property
-    def queries(self) -> int:
-        return int(self.rows.stop - self.rows.start)
-
-    @property
-    def scores(self) -> int:
-        """How many there are, of one head."""
-        return self.queries * int(self.keys.stop - self.keys.start)
+    window: int
+    queries: int
+    seen: int
 
 
-def _blocks(windows: Sequence[Window]) -> Iterator[_Block]:
-    for window in windows:
+def _blocks(windows: Sequence[Window], own: int) -> list[_Block]:
+    """Of all queries, in order."""
+    found = []
+    for number, window in enumerate(windows):
+        before = own + window.first_query - window.first_key
         for start in range(0, window.queries, _BLOCK):
             stop = min(start + _BLOCK, window.queries)
-            rows = slice(window.first_row + start, window.first_row + stop)
-            yield _Block(rows, slice(window.first_key, window.first_query + stop))
+            found.append(_Block(number, stop - start, before + stop))
+    return found
 
 
 class _BlockAttention(torch.autograd.Function):
-    """Forward keeps the output, log-sum-exps and, of short rows, the shares; backward forms others anew.
+    """Forward keeps the shares of short rows; backward forms others anew.
 
-    Shares of the prefix keys are a softmax over them alone. What part of a query's attention goes to the
-    prefix at all follows from the log-sum-exps over prefix and own keys; it scales outputs and incoming
-    gradients, which are small, and not the shares. The backward pass is that of ordinary attention
-    (Dao et al., FlashAttention, section 3.1).
+    The k own keys of a query are k more columns of its scores, in front of those of the prefix: a window's
+    keys and values begin with k rows of zeros, whose scores are then written by hand. One softmax and its
+    gradient serve both, and every product is one of matrices without gaps.
     """
 
     @staticmethod
     def forward(
         ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, windows: Sequence[Window], *own: Tensor
     ) -> Tensor:
-        asked = _grouped(queries * queries.shape[-1] ** -0.5, keys.shape[1])  # [kv, g, N, hd]
-        keys, values = (_heads_first(x).contiguous() for x in (keys, values))  # [kv, T, hd]
-        own_scores = _own_scores(asked, own[::2])  # [k, kv, g, N]
-        out, seen = torch.empty_like(asked), torch.empty_like(asked[..., 0], dtype=_score_dtype(asked))
-        blocks = list(_blocks(windows))
-        elements = queries.shape[1] * sum(block.scores for block in blocks)
-        kept: list[Tensor] = []
-        for block in blocks:
-            scores = _scores(asked, keys, block)  # [kv, g, b, m]
-            shares = scores.softmax(-1)
-            # The greatest score and its share tell the log-sum-exp: share = exp(score - log-sum-exp).
-            seen[:, :, block.rows] = scores.amax(-1) - shares.amax(-1).log_()
-            shares = shares.to(values.dtype)
-            out[:, :, block.rows] = _times(shares, values[:, block.keys])
-            if elements <= _KEPT_ELEMENTS:
+        own_keys, own_values = own[::2], own[1::2]
+        count, groups = len(own_keys), (len(keys), len(queries) // len(keys))
+        asked = (queries * queries.shape[-1] ** -0.5).unflatten(0, groups)  # [kv, g, N, hd]
+        prefix = [Keys(*(_of_window(x, window, count) for x in (keys, values))) for window in windows]
+        own_scores = _with_own(asked, own_keys, _score_dtype(asked))  # [kv, g, N, k]
+        blocks = _blocks(windows, count)
+        keeps = len(queries) * sum(block.queries * block.seen for block in blocks) <= _KEPT_ELEMENTS
+        kept, mixed, beside = list[Tensor](), list[Tensor](), list[Tensor]()
+        for block, question, own_score in zip(blocks, *_by_block(blocks, asked, own_scores), strict=True):
+            k, v = (x[:, : block.seen] for x in prefix[block.window])
+            shares = _shares(question, own_score, k)
+            mixed.append(_times(shares, v))
+            beside.append(shares[..., :count].clone())  # not a view, which would keep all shares
+            if keeps:
                 kept.append(shares)
-        total = torch.cat([seen[None], own_scores]).logsumexp(0)  # [kv, g, N]
-        part = (seen - total).exp_()
-        out.mul_(part[..., None].to(out.dtype))
-        for score, v in zip(own_scores, own[1::2], strict=True):
-            out.addcmul_((score - total).exp_()[..., None].to(v.dtype), _heads_first(v)[:, None])
-        ctx.blocks, ctx.kept = blocks, len(kept)
-        ctx.save_for_backward(asked, keys, values, out, seen, total, own_scores, *kept, *own)
-        return _ungrouped(out)
+        out, own_shares = torch.cat(mixed, 2), torch.cat(beside, 2)
+        for share, v in zip(_columns(own_shares), own_values, strict=True):
+            out.addcmul_(share, v[:, None])
+        ctx.windows, ctx.blocks, ctx.tokens, ctx.kept = windows, blocks, keys.shape[1], len(kept)
+        flat = [x for pair in prefix for x in pair]
+        ctx.save_for_backward(asked, own_scores, own_shares, *kept, *flat, *own)
+        return out.flatten(0, 1)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        asked, keys, values, out, seen, total, own_scores, *rest = ctx.saved_tensors
-        kept, own = rest[: ctx.kept], rest[ctx.kept :]
-        given = _grouped(gradients[0], len(keys))
-        mean = (given * out).sum(-1, dtype=total.dtype)  # [kv, g, N]
-        part = (seen - total).exp_()
-        reaching, shift = given * part[..., None].to(given.dtype), (part * mean)[..., None]
-        d_asked = torch.empty_like(asked)
-        d_keys, d_values = torch.zeros_like(keys), torch.zeros_like(values)  # [kv, T, hd]
-        for number, block in enumerate(ctx.blocks):
-            incoming, question = (x[:, :, block.rows] for x in (reaching, asked))
-            shares = kept[number] if kept else _scores(asked, keys, block).softmax(-1).to(values.dtype)
-            d_values[:, block.keys] += _over_queries(shares, incoming)
-            d_shares = _times(incoming, values[:, block.keys].transpose(1, 2))
-            d_scores = d_shares.sub_(shift[:, :, block.rows]).mul_(shares)
-            d_asked[:, :, block.rows] = _times(d_scores, keys[:, block.keys])
-            d_keys[:, block.keys] += _over_queries(d_scores, question)
+        asked, own_scores, own_shares, *rest = ctx.saved_tensors
+        first, last = ctx.kept, ctx.kept + 2 * len(ctx.windows)
+        kept, flat, own = rest[:first], rest[first:last], rest[last:]
+        prefix = [Keys(k, v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
+        own_keys, own_values = own[::2], own[1::2]
+        given = gradients[0].view_as(asked)
+        d_own_shares = _with_own(given, own_values, given.dtype)
+        d_prefix = dict[int, Keys]()
+        d_queries, beside = list[Tensor](), list[Tensor]()
+        ours = list(zip(*_by_block(ctx.blocks, asked, given, own_scores, d_own_shares), strict=True))
+        # From the last, which sees all keys of its window: the others add to what it makes.
+        for number, block in reversed(list(enumerate(ctx.blocks))):
+            question, incoming, own_score, d_own_share = ours[number]
+            k, v = (x[:, : block.seen] for x in prefix[block.window])
+            shares = kept[number] if kept else _shares(question, own_score, k)
+            d_shares = _times(incoming, v.transpose(1, 2))
+            d_shares[..., : len(own_keys)] = d_own_share
+            d_scores = torch.ops.aten._softmax_backward_data(d_shares, shares, -1, shares.dtype)
+            beside.append(d_scores[..., : len(own_keys)].clone())
+            d_queries.append(_times(d_scores, k))
+            d_block = Keys(_over_queries(d_scores, question), _over_queries(shares, incoming))
+            for whole, part in zip(d_prefix.setdefault(block.window, d_block), d_block, strict=True):
+                if whole is not part:
+                    whole[:, : block.seen].add_(part)
+        d_asked, d_own_scores = torch.cat(d_queries[::-1], 2), torch.cat(beside[::-1], 2)
         d_own: list[Tensor] = []
-        for score, k, v in zip(own_scores, own[::2], own[1::2], strict=True):
-            share = (score - total).exp_()  # [kv, g, N]
-            d_score = share * ((given * _heads_first(v)[:, None]).sum(-1) - mean)
-            d_score, share = (x[..., None].to(given.dtype) for x in (d_score, share))
-            d_asked.addcmul_(d_score, _heads_first(k)[:, None])
-            d_own += [(weight * x).sum(1).transpose(0, 1) for weight, x in ((d_score, asked), (share, given))]
-        d_queries = _ungrouped(d_asked.mul_(asked.shape[-1] ** -0.5))
-        return d_queries, d_keys.transpose(0, 1), d_values.transpose(0, 1), None, *d_own
+        for d_score, share, k in zip(_columns(d_own_scores), _columns(own_shares), own_keys, strict=True):
+            d_asked.addcmul_(d_score, k[:, None])
+            d_own += [_over_group(d_score * asked), _over_group(share * given)]
+        d_asked.mul_(asked.shape[-1] ** -0.5)
+        d_keys, d_values = (asked.new_zeros(len(asked), ctx.tokens, asked.shape[-1]) for _ in range(2))
+        for number, window in enumerate(ctx.windows):
+            d_keys[:, window.keys], d_values[:, window.keys] = (
+                x[:, len(own_keys) :] for x in d_prefix[number]
+            )
+        return d_asked.flatten(0, 1), d_keys, d_values, None, *d_own
 
 
-def _grouped(heads: Tensor, kv_heads: int) -> Tensor:
-    """`[N, heads, hd]` to `[kv, g, N, hd]`: queries that share a key stand together."""
-    count, all_heads, size = heads.shape
-    return heads.reshape(count, kv_heads, all_heads // kv_heads, size).permute(1, 2, 0, 3).contiguous()
+def _by_block(blocks: Sequence[_Block], *tensors: Tensor) -> list[tuple[Tensor, ...]]:
+    """Each `[kv, g, N, x]` cut into the blocks' `[kv, g, b, x]`."""
+    sizes = [block.queries for block in blocks]
+    return [x.split(sizes, 2) for x in tensors]
 
 
-def _ungrouped(heads: Tensor) -> Tensor:
-    return heads.permute(2, 0, 1, 3).flatten(1, 2)
+def _of_window(x: Tensor, window: Window, own: int) -> Tensor:
+    """`[kv, k + m, hd]`: as many rows of zeros as there are own keys, then what the window's queries see."""
+    return functional.pad(x[:, window.keys], (0, 0, own, 0))
 
 
-def _heads_first(keys: Tensor) -> Tensor:
-    return keys.transpose(0, 1)
+def _with_own(asked: Tensor, own: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """`[kv, g, N, k]`: each query with its own key of each step."""
+    found = [(asked * x[:, None]).sum(-1, dtype=dtype) for x in own]
+    return torch.stack(found, -1) if found else asked.new_empty(*asked.shape[:-1], 0, dtype=dtype)
 
 
-def _own_scores(asked: Tensor, keys: Sequence[Tensor]) -> Tensor:
-    """`[k, kv, g, N]`: each query with its own key of each step."""
-    scores = [(asked * _heads_first(k)[:, None]).sum(-1, dtype=_score_dtype(asked)) for k in keys]
-    return torch.stack(scores) if scores else asked.new_empty(0, *asked.shape[:-1])
+def _columns(own: Tensor) -> tuple[Tensor, ...]:
+    """`[kv, g, N, 1]` for each own key, of `[kv, g, N, k]`."""
+    return own.unsqueeze(-2).unbind(-1)
 
 
-def _scores(asked: Tensor, keys: Tensor, block: _Block) -> Tensor:
-    """`[kv, g, b, m]`, minus infinity where a key stands behind its query: among the last b."""
-    scores = _times(asked[:, :, block.rows], keys[:, block.keys].transpose(1, 2)).to(_score_dtype(asked))
-    scores[..., -block.queries :].masked_fill_(_behind(block.queries, asked.device), float("-inf"))
-    return scores
+def _shares(asked: Tensor, own_scores: Tensor, keys: Tensor) -> Tensor:
+    """`[kv, g, b, k + m]`; nothing of a key that stands behind its query: among the last b."""
+    scores = _times(asked, keys.transpose(1, 2)).to(own_scores.dtype)
+    scores[..., : own_scores.shape[-1]] = own_scores
+    size = asked.shape[2]
+    scores[..., -size:].add_(_behind(scores.dtype, scores.device)[:size, :size])
+    return scores.softmax(-1).to(asked.dtype)
 
 
-@functools.lru_cache(maxsize=2 * _BLOCK)
-def _behind(queries: int, device: torch.device) -> Tensor:
-    """Of the keys of the queries' own positions, those that stand behind each: bool `[b, b]`."""
-    return torch.ones(queries, queries, dtype=torch.bool, device=device).triu(1)
+@functools.lru_cache
+def _behind(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Minus infinity for keys of the queries' own positions that stand behind each: `[_BLOCK, _BLOCK]`."""
+    return torch.full((_BLOCK, _BLOCK), float("-inf"), dtype=dtype, device=device).triu(1)
 
 
 def _score_dtype(x: Tensor) -> torch.dtype:
@@ -202,3 +213,8 @@ def _times(left: Tensor, right: Tensor) -> Tensor:
 def _over_queries(left: Tensor, right: Tensor) -> Tensor:
     """`[kv, g, b, m]` and `[kv, g, b, hd]` to `[kv, m, hd]`."""
     return torch.bmm(left.flatten(1, 2).transpose(1, 2), right.flatten(1, 2))
+
+
+def _over_group(x: Tensor) -> Tensor:
+    """`[kv, g, N, hd]`, of queries that share a key, to `[kv, N, hd]`."""
+    return x.sum(1) if x.shape[1] > 1 else x.squeeze(1)

@@ -104,7 +104,7 @@ class Evaluator:
     @torch.no_grad()
     def _look(self, batch: PackedBatch, device: torch.device) -> tuple[Acceptance, list[float]]:
         packed, layout = batch.packed.to(device), batch.layout.to(device)
-        unrolled = self.unroller(packed, layout, [1.0] * layout.steps)
+        unrolled = self.unroller(packed, layout, [1.0] * layout.steps, choose=True)
         return self.count(batch, unrolled.choices), unrolled.sums.tolist()
 
     def count(self, batch: PackedBatch, choices: Sequence[Tensor]) -> Acceptance:
@@ -117,7 +117,7 @@ class Evaluator:
         layout, edges = batch.layout, np.concatenate([[0], np.cumsum(batch.lengths)])
         drafted = np.full((layout.steps, len(layout.query_positions)), -1, np.int64)
         for step, (scored, chosen) in enumerate(zip(layout.scored, choices, strict=True)):
-            drafted[step, scored.rows.numpy()] = self.vocabulary.target_ids[chosen.cpu().numpy()]
+            drafted[step, scored.rows.index.numpy()] = self.vocabulary.target_ids[chosen.cpu().numpy()]
         wanted = self._wanted(batch)
         found = Acceptance.none(layout.steps)
         for window in layout.windows:

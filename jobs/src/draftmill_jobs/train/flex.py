@@ -21,22 +21,21 @@ from draftmill_jobs.train.layout import Layout
 
 def flex_ttt_attention(queries: Tensor, prefix: Keys, own: Sequence[Keys], layout: Layout) -> Tensor:
     """See `TttAttention`."""
-    heads_first = [x.transpose(0, 1)[None] for x in (queries, *prefix)]  # [1, heads, N or T, hd]
     attend = _compiled() if queries.is_cuda else flex_attention
     out, beside = attend(
-        *heads_first,
+        *(x[None] for x in (queries, *prefix)),
         block_mask=_mask(layout, queries.device),
         enable_gqa=True,
         return_aux=AuxRequest(lse=True),
     )
-    mixed: Tensor = out[0].transpose(0, 1)  # [N, heads, hd]
-    total: Tensor = beside.lse[0].T  # [N, heads]
+    mixed: Tensor = out[0]  # [heads, N, hd]
+    total: Tensor = beside.lse[0]  # [heads, N]
     if not own:
         return mixed
-    group, scale = queries.shape[1] // prefix.keys.shape[1], queries.shape[-1] ** -0.5
-    repeated = [Keys(*(x.repeat_interleave(group, 1) for x in keys)) for keys in own]
+    group, scale = len(queries) // len(prefix.keys), queries.shape[-1] ** -0.5
+    repeated = [Keys(*(x.repeat_interleave(group, 0) for x in keys)) for keys in own]
     scores = torch.stack([total, *((queries * keys.keys).sum(-1).to(total) * scale for keys in repeated)])
-    shares = scores.softmax(0)[..., None].to(mixed)  # [1 + k, N, heads, 1]
+    shares = scores.softmax(0)[..., None].to(mixed)  # [1 + k, heads, N, 1]
     mixed = shares[0] * mixed
     for share, keys in zip(shares[1:], repeated, strict=True):
         mixed = mixed + share * keys.values
@@ -51,7 +50,7 @@ def _compiled() -> Any:
 def _mask(layout: Layout, device: torch.device) -> BlockMask:
     """A query sees the keys from its document's first up to its own position."""
     first = torch.cat([torch.full((w.queries,), w.first_key, device=device) for w in layout.windows])
-    last = layout.query_positions
+    last = layout.query_positions.index
 
     def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (key >= first[query]) & (key <= last[query])

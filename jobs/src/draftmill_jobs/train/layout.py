@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from draftmill_jobs.train.picking import Rows
+
 
 @dataclass(frozen=True, slots=True)
 class PackedStates:
@@ -54,17 +56,22 @@ class Window:
     first_row: int
     queries: int
 
+    @property
+    def keys(self) -> slice:
+        """Packed positions that its queries may look at."""
+        return slice(self.first_key, self.first_query + self.queries)
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
     """What one step is scored on.
 
     Attributes:
-        rows: int64[S], query rows, none twice.
+        rows: S query rows.
         teachers: int64[S], numbers of their teacher positions; None when these are all, in order.
     """
 
-    rows: Tensor
+    rows: Rows
     teachers: Tensor | None
 
     def __len__(self) -> int:
@@ -78,7 +85,7 @@ class Layout:
     Attributes:
         windows: Documents with queries.
         key_places: int64[T].
-        query_positions: int64[N].
+        query_positions: N of them.
         query_places: int64[N].
         teacher_positions: int64[J], ascending.
         scored: For each step.
@@ -87,7 +94,7 @@ class Layout:
 
     windows: tuple[Window, ...]
     key_places: Tensor
-    query_positions: Tensor
+    query_positions: Rows
     query_places: Tensor
     teacher_positions: Tensor
     scored: tuple[Scored, ...]
@@ -146,7 +153,7 @@ def lay_out(lengths: Sequence[int], mask: NDArray[np.bool_], steps: int) -> Layo
     return Layout(
         windows=tuple(windows),
         key_places=torch.from_numpy(places),
-        query_positions=torch.from_numpy(queries),
+        query_positions=Rows.of(queries),
         query_places=torch.from_numpy(places[queries]),
         teacher_positions=torch.from_numpy(position),
         scored=tuple(_scored(position, window, windows, step) for step in range(steps)),
@@ -162,4 +169,4 @@ def _scored(
     row = position - 1 - step - first_query
     reached = row >= 0
     teachers = None if reached.all() else torch.from_numpy(np.flatnonzero(reached))
-    return Scored(torch.from_numpy((row + first_row)[reached]), teachers)
+    return Scored(Rows.of((row + first_row)[reached]), teachers)

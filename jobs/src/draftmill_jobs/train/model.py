@@ -12,6 +12,7 @@ positions that some loss asks for; the rest gives keys and values of step 0 only
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -22,12 +23,12 @@ from torch.nn import functional
 
 from draftmill_jobs.train.attention import Keys, TttAttention
 from draftmill_jobs.train.draft_config import DraftConfig
-from draftmill_jobs.train.gating import gated
+from draftmill_jobs.train.feed_forward import Gated, feed_forward
+from draftmill_jobs.train.heads import Heads, turned_heads
 from draftmill_jobs.train.layout import Layout, PackedStates
 from draftmill_jobs.train.norm import RootMeanSquareNorm
-from draftmill_jobs.train.picking import pick_rows
+from draftmill_jobs.train.picking import Rows, pick_parts, pick_rows
 from draftmill_jobs.train.products import linear
-from draftmill_jobs.train.rope import rotate
 
 Tables: TypeAlias = tuple[Tensor, Tensor]
 
@@ -73,9 +74,10 @@ class _Weights:
 
     token: Tensor  # [Q + 2K, H]: the token's half of q, k and v
     state: Tensor  # [Q + 2K, H]: the state's half
+    state_queries: Tensor  # [Q, H]: of it, what queries are made of
+    state_keys: Tensor  # [2K, H]: what keys and values are made of
     output: Tensor  # [H, Q]
-    gate_up: Tensor  # [2I, H]
-    down: Tensor  # [H, I]
+    gated: Gated
 
 
 class Drafter(nn.Module):
@@ -119,32 +121,42 @@ class Drafter(nn.Module):
             attention: How keys are asked.
             tables: Cosines and sines of at least `layout.places` places, `[places, hd]` each.
         """
-        weights, heads = self._weights(), self.config.heads * self.config.head_dim
-        places = layout.key_places, layout.query_places
-        token = linear(self._token_inputs(batch, layout.steps), weights.token)  # [T + K, Q + 2K]
-        token_query, token_keys = token.split([heads, token.shape[1] - heads], dim=-1)
+        weights, config = self._weights(), self.config
+        by_token = self._by_token(batch, layout, weights.token)
 
         hidden = self._joined(batch.states)  # [T, H]
         seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
-        by_state = linear(seen, weights.state[heads:])  # [T, 2K]
-        prefix = self._keys(by_state + token_keys[1 : len(hidden) + 1], tables, places[0])
+        by_state = linear(seen, weights.state_keys, next(by_token))  # [T, 2K]
+        prefix = self._heads(by_state, tables, layout.key_places, 0, config.kv_heads)
         hidden, seen = (pick_rows(x, layout.query_positions) for x in (hidden, seen))  # [N, H]
         own = list[Keys]()
         for step in range(layout.steps):
-            token_at, place = layout.query_positions + 1 + step, places[1] + step  # [N] each
+            place = layout.query_places + step  # [N]
             if step:
                 seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
-                both = pick_rows(token, token_at) + linear(seen, weights.state)  # [N, Q + 2K]
-                asked, keys = both.split([heads, both.shape[1] - heads], dim=-1)
-                own.append(self._keys(keys, tables, place))
+                both = linear(seen, weights.state, next(by_token))  # [N, Q + 2K]
+                found = self._heads(both, tables, place, config.heads, config.kv_heads)
+                own.append(Keys(found.keys, found.values))
             else:
-                asked = pick_rows(token_query, token_at) + linear(seen, weights.state[:heads])
-            queries = self._turned(asked, tables, place)  # [N, heads, hd]
-            mixed = attention(queries, prefix, own, layout)  # [N, heads, hd]
-            hidden = self._after_attention(hidden, mixed.flatten(1), weights)
+                asked = linear(seen, weights.state_queries, next(by_token))  # [N, Q]
+                found = self._heads(asked, tables, place, config.heads, 0)
+            mixed = attention(found.queries, Keys(prefix.keys, prefix.values), own, layout)
+            hidden = self._after_attention(hidden, mixed.transpose(0, 1).flatten(1), weights)
             yield hidden
-            if self.config.norm_output:
+            if config.norm_output:
                 hidden = self.norm(hidden)
+
+    def _by_token(self, batch: PackedStates, layout: Layout, weight: Tensor) -> Iterator[Tensor]:
+        """What tokens give to the prefix's keys and values, to step 0's queries, and to all of each later."""
+        token = linear(self._token_inputs(batch, layout.steps), weight)  # [T + K, Q + 2K]
+        queries = self.config.heads * self.config.head_dim
+        first, rest, everything = slice(0, queries), slice(queries, None), slice(None)
+        ahead = [layout.query_positions.moved(1 + step) for step in range(layout.steps)]
+        parts: list[tuple[Rows | slice, slice]] = [(slice(1, len(batch.token_ids) + 1), rest)]
+        parts += [(rows, everything if step else first) for step, rows in enumerate(ahead)]
+        picked = deque(pick_parts(token, parts))
+        while picked:
+            yield picked.popleft()
 
     def _token_inputs(self, batch: PackedStates, steps: int) -> Tensor:
         """Normed embeddings `[T + K, H]`; those behind the last token are never counted."""
@@ -162,35 +174,29 @@ class Drafter(nn.Module):
         joined = linear(wide.to(self.dtype), self.fc.weight.to(self.dtype))
         return joined.to(self.fc.weight.dtype)
 
-    def _keys(self, projected: Tensor, tables: Tables, places: Tensor) -> Keys:
-        """Keys, turned, and values, `[T, kv heads, hd]` each, of `[T, 2K]`."""
-        keys, values = projected.chunk(2, dim=-1)
-        return Keys(self._turned(keys, tables, places), self._heads(values))
-
-    def _turned(self, projected: Tensor, tables: Tables, places: Tensor) -> Tensor:
-        """Heads `[T, heads, hd]` at their places."""
-        heads = self._heads(projected)
-        cos, sin = (table[places].to(heads.dtype) for table in tables)
-        return rotate(heads, cos, sin)
-
-    def _heads(self, projected: Tensor) -> Tensor:
-        heads = projected.shape[1] // self.config.head_dim
-        return projected.reshape(len(projected), heads, self.config.head_dim)
+    def _heads(self, projected: Tensor, tables: Tables, places: Tensor, queries: int, keys: int) -> Heads:
+        """Heads at their places."""
+        cos, sin = (table[places].to(projected.dtype) for table in tables)
+        return turned_heads(projected, cos, sin, queries=queries, keys=keys)
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor, weights: _Weights) -> Tensor:
         """The rest of the layer, `[N, H]`; the residual stream is what was fed in, not normed."""
-        hidden = hidden + linear(mixed, weights.output)
-        x = self.midlayer.post_attention_layernorm(hidden).to(self.dtype)
-        return hidden + linear(gated(linear(x, weights.gate_up)), weights.down)
+        hidden = linear(mixed, weights.output, hidden)
+        return feed_forward(hidden, self.midlayer.post_attention_layernorm, weights.gated)
 
     def _weights(self) -> _Weights:
         attention, mlp, size = self.midlayer.self_attn, self.midlayer.mlp, self.config.hidden_size
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         halves = [projection.weight.to(self.dtype).split(size, dim=1) for projection in projections]
+        state = torch.cat([state for _, state in halves])
+        queries = len(halves[0][0])
+        rows = slice(0, queries), slice(queries, None), slice(None)
+        state_queries, state_keys, state = pick_parts(state, [(cut, slice(None)) for cut in rows])
         return _Weights(
             token=torch.cat([token for token, _ in halves]),
-            state=torch.cat([state for _, state in halves]),
+            state=state,
+            state_queries=state_queries,
+            state_keys=state_keys,
             output=attention.o_proj.weight.to(self.dtype),
-            gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).to(self.dtype),
-            down=mlp.down_proj.weight.to(self.dtype),
+            gated=Gated(*(x.weight.to(self.dtype) for x in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))),
         )

@@ -18,23 +18,32 @@ class RootMeanSquareNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Norms `[..., size]`."""
-        normed: Tensor = _Norm.apply(x.to(self.weight.dtype), self.weight, self.eps)  # type: ignore[no-untyped-call]
-        return normed
+        found: Tensor = _Norm.apply(x.to(self.weight.dtype), self.weight, self.eps)  # type: ignore[no-untyped-call]
+        return found
+
+
+def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The norm of `[..., size]`, not differentiable, and what it was scaled by, `[..., 1]`."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (x * scale).mul_(weight), scale
+
+
+def norm_gradients(given: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of x and of the weight, from that of the normed x."""
+    rows, scales = (given * x).flatten(0, -2), scale.flatten()  # [R, size], [R]
+    along = ((rows @ weight) * scales.pow(3)).div_(x.shape[-1]).view_as(scale)
+    d_x = (given * weight).mul_(scale).addcmul_(x, along, value=-1)
+    return d_x, rows.T @ scales
 
 
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()  # [..., 1]
+        found, scale = normed(x, weight, eps)
         ctx.save_for_backward(x, weight, scale)
-        normed: Tensor = (x * scale).mul_(weight)
-        return normed
+        return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        (given,), (x, weight, scale) = gradients, ctx.saved_tensors
-        rows, scales = (given * x).flatten(0, -2), scale.flatten()  # [R, H], [R]
-        along = ((rows @ weight) * scales.pow(3)).div_(x.shape[-1]).view_as(scale)
-        d_x = (given * weight).mul_(scale).addcmul_(x, along, value=-1)
-        return d_x, rows.T @ scales, None
+        return *norm_gradients(gradients[0], *ctx.saved_tensors), None

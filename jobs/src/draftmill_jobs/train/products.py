@@ -13,26 +13,31 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T`, differentiable: `[N, K]` and `[M, K]` to `[N, M]`."""
+def linear(x: Tensor, weight: Tensor, plus: Tensor | None = None) -> Tensor:
+    """`x @ weight.T + plus`, differentiable: `[N, K]`, `[M, K]` and `[N, M]` to `[N, M]`."""
     if not _by_onednn(x):
-        return functional.linear(x, weight)
-    found: Tensor = _Linear.apply(x, weight)  # type: ignore[no-untyped-call]
+        multiplied = functional.linear(x, weight)
+        return multiplied if plus is None else multiplied + plus
+    found: Tensor = _Linear.apply(x, weight, plus)  # type: ignore[no-untyped-call]
     return found
 
 
-def product(left: Tensor, right: Tensor) -> Tensor:
-    """`left @ right`, not differentiable: `[N, K]` and `[K, M]` to `[N, M]`."""
+def product(left: Tensor, right: Tensor, plus: Tensor | None = None) -> Tensor:
+    """`left @ right + plus`, not differentiable: `[N, K]`, `[K, M]` and `[N, M]` to `[N, M]`."""
     if not _by_onednn(left):
-        return left @ right
+        return left @ right if plus is None else left @ right + plus
     left, right = _dense(left), _dense(right)
     if not left.is_contiguous() and right.numel() < left.numel():
-        return _product(right.T, left.T).T  # a first operand that is transposed is copied: the smaller one
-    return _product(left, right)
+        # A first operand that is transposed is copied: the smaller one.
+        return _product(right.T, left.T, None if plus is None else plus.T).T
+    return _product(left, right, plus)
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, None, "none", [], "")
+def _product(left: Tensor, right: Tensor, plus: Tensor | None) -> Tensor:
+    if plus is None:
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, None, "none", [], "")
+    else:
+        found = torch.ops.mkldnn._linear_pointwise.binary(left, plus, right.T, None, "add")
     return found
 
 
@@ -48,15 +53,16 @@ def _dense(x: Tensor) -> Tensor:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, plus: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return product(x, weight.T)
+        return product(x, weight.T, plus)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         (given,), (x, weight) = gradients, ctx.saved_tensors
-        wants_x, wants_weight = ctx.needs_input_grad
+        wants_x, wants_weight, wants_plus = ctx.needs_input_grad
         return (
             product(given, weight) if wants_x else None,
             product(given.T, x) if wants_weight else None,
+            given if wants_plus else None,
         )

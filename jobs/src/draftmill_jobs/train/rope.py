@@ -104,34 +104,6 @@ class Rope:
                 return plain, 1.0
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns heads `[T, heads, hd]` by tables `[T, hd]`; the halves of a head are the two coordinates."""
-    turned: Tensor = _Rotation.apply(x, cos[:, None], sin[:, None])  # type: ignore[no-untyped-call]
-    return turned
-
-
-class _Rotation(torch.autograd.Function):
-    """Its gradient is turned back, in as few passes over memory."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, sin)
-        return _turned(x, cos, sin, 1.0)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        cos, sin = ctx.saved_tensors
-        return _turned(gradients[0], cos, sin, -1.0), None, None
-
-
-def _turned(x: Tensor, cos: Tensor, sin: Tensor, direction: float) -> Tensor:
-    half = x.shape[-1] // 2
-    turned = x * cos
-    turned[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-direction)
-    turned[..., half:].addcmul_(x[..., :half], sin[..., half:], value=direction)
-    return turned
-
-
 def _scaling(given: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     kind = given.pop("rope_type", None) or given.get("type") or _PLAIN
     given.pop("type", None)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from draftmill_jobs.train.attention import TttAttention
 from draftmill_jobs.train.layout import Layout, PackedStates
-from draftmill_jobs.train.losses import divergence
+from draftmill_jobs.train.losses import Wanted, divergence
 from draftmill_jobs.train.model import Drafter, Tables
 from draftmill_jobs.train.picking import pick_rows
 from draftmill_jobs.train.teacher import Teacher
@@ -22,7 +22,7 @@ class Unrolled:
     Attributes:
         loss: Differentiable: over steps, weight times the sum of divergences.
         sums: float64[K], the plain sum of divergences of each step.
-        choices: For each step the draft ids int64[S] at its scored rows.
+        choices: For each step the draft ids int64[S] at its scored rows; empty when nobody asked.
     """
 
     loss: Tensor
@@ -39,21 +39,25 @@ class Unroller:
     attention: TttAttention
     tables: Tables
 
-    def __call__(self, batch: PackedStates, layout: Layout, weights: list[float]) -> Unrolled:
+    def __call__(
+        self, batch: PackedStates, layout: Layout, weights: list[float], *, choose: bool = False
+    ) -> Unrolled:
         """Unrolls the drafter over a batch.
 
         Args:
             batch: Packed rows.
             layout: Where everything is; of as many steps as there are weights.
             weights: Of one scored position in each step: see `step_weights`.
+            choose: Whether somebody asks for the choices.
         """
-        wanted = self.teacher.log_probabilities(batch.last[layout.teacher_positions])  # [J, DV]
-        loss, sums, choices = wanted.new_zeros(()), list[Tensor](), list[Tensor]()
+        last = batch.last[layout.teacher_positions]
+        wanted = Wanted.of(self.teacher.log_probabilities(last))  # of J positions
+        loss, sums, choices = wanted.information.new_zeros(()), list[Tensor](), list[Tensor]()
         outputs = self.drafter.unroll(batch, layout, self.attention, self.tables)
         for scored, weight, output in zip(layout.scored, weights, outputs, strict=True):
             normed = self.drafter.norm(pick_rows(output, scored.rows)).to(self.drafter.dtype)  # [S, H]
-            against = wanted if scored.teachers is None else wanted[scored.teachers]
-            scaled = divergence(normed, self.drafter.lm_head.weight, against, weight)
+            against = wanted if scored.teachers is None else wanted.at(scored.teachers)
+            scaled = divergence(normed, self.drafter.lm_head.weight, against, weight, choose=choose)
             loss = loss + scaled.weighted
             sums.append(scaled.plain)
             choices.append(scaled.choices)
