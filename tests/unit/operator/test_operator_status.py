@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from draftmill_api.extractjob import JobRecords
 from draftmill_api.progress import WorkerState
 from draftmill_api.v1alpha1.shared import Endpoint
 from draftmill_api.v1alpha1.status import ConditionStatus, DatasetProgress, Phase, RunProgress
 from draftmill_api.v1alpha1.synthrun import SynthRunStatus
 from draftmill_operator.decide.types import Decision, Situation, Wanted
+from draftmill_operator.kinds.chaining import job_input
 from draftmill_operator.observe.types import Observed, Problem
 from draftmill_operator.run import Run
 from draftmill_operator.status.cadence import only_progress_differs, progress_interval, worth_writing
@@ -154,7 +156,7 @@ def test_a_complete_run_has_the_finishs_counts_and_publishes_its_output() -> Non
     assert status.reason == ""
 
 
-def test_a_folder_that_the_plan_chose_is_what_the_steps_after_it_are_told_and_what_is_published() -> None:
+def test_a_folder_that_the_plan_chose_is_told_to_the_steps_after_it_and_to_the_run_that_follows() -> None:
     wanted = {"path": "prepared", "onChange": "NewFolder"}
     before = SYNTH.config(run(output=wanted), ()).output
     assert (before.path, before.on_change) == ("/data/prepared", "NewFolder")
@@ -172,7 +174,8 @@ def test_a_folder_that_the_plan_chose_is_what_the_steps_after_it_are_told_and_wh
     assert finished.output.path == chosen
     published = SYNTH.published(run(SynthRunStatus(plan=recorded, output=finished.output)))
     assert published is not None
-    assert published.path == chosen
+    data = later.spec.storage.data
+    assert job_input(JobRecords, later.key, None, published, data).path == f"/data/{chosen}"
 
 
 def test_a_reached_cap_is_success_and_said() -> None:
