@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import statistics
 import string
 import subprocess
@@ -55,7 +56,7 @@ TEMPLATE = (
 )
 MILLION = 1_000_000
 ROUNDS = 3  # so that a busy minute meets every client
-VLLM_ROWS, VLLM_TOKENS, VLLM_CONCURRENCY = 480, 64, 16
+VLLM_ROWS, VLLM_TOKENS, VLLM_CONCURRENCY = 240, 64, 16
 _LONGEST = 1200.0  # seconds of one client
 
 
@@ -260,9 +261,12 @@ def vllm(folder: Path, scale: float) -> Result:
     flags = ["--no-enable-prefix-caching"]
     with serving_vllm(target, flags, folder / "server.log", name=model.NAME) as url:
         _bench_serve(url, target, prompts, folder, min(rows, 2 * VLLM_CONCURRENCY))  # warms the server up
-        theirs = _bench_serve(url, target, prompts, folder, rows)
-        ours = _generate_on(url, target, prompts, folder)
-    ratio = ours / theirs
+        pairs = [
+            (_bench_serve(url, target, prompts, folder, rows), _generate_on(url, target, prompts, folder))
+            for _ in range(ROUNDS)
+        ]
+    theirs, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
+    ratio = statistics.median(ours / theirs for theirs, ours in pairs)
     return Result(
         "vllm",
         f"{ratio:.3f} of vllm bench serve: {ours:,.0f} of {theirs:,.0f} output tokens/s, "
@@ -300,6 +304,7 @@ def _pandas() -> Path:
 
 def _generate_on(url: str, target: Path, prompts: Path, folder: Path) -> float:
     out = folder / "client"
+    shutil.rmtree(out, ignore_errors=True)  # a round before
     said = run_client(
         "draftmill",
         f"--core={cores()[0]}",
