@@ -290,7 +290,7 @@ async def test_one_lost_request_is_found_by_the_servers_own_count(job: Job, serv
 async def test_a_slow_tail_loses_nothing(job: Job, server: EngineServer) -> None:
     """Public failure 1 (curator#265): a limit on the time of a request lost the longest answers."""
     server.script = lambda request: Reply(delay=0.6 if request.number % 12 == 0 else 0.04)
-    job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 50, "stallTimeout": "1s"}
+    job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 50, "stallTimeout": "3s"}
     _, progress = await job.use(server).generate()
     assert (progress.ok, progress.retried, server.count) == (300, 0, 300)
     unique(job.lines())
