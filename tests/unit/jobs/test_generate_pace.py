@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 
+from draftmill_jobs.generate.lengths import Array
 from draftmill_jobs.generate.pace import Pace
-from draftmill_jobs.generate.sharing import Array, Evidence, all_laws
+from draftmill_jobs.generate.sharing import Evidence, all_laws
 from draftmill_jobs.generate.speed import Speed, steadiness_of
 
 

@@ -159,17 +159,16 @@ class LengthModel:
         hazards = ends / (ends + goes_on)
         hazards[:, -1] = 1.0
         up_to = np.hstack((np.zeros((len(evidence), 1)), np.cumsum(evidence, axis=1)))
-        short = laws.log_prior[:, None] + up_to[:, laws.starts]
-        most = short.max(axis=0)
-        short = np.exp(short - most)
-        total = short.sum(axis=0)
-        weights = laws.log_prior[:, None] + up_to[:, -1:] - up_to[:, laws.starts]
-        weights += most + np.log(total) + laws.log_start
+        before = laws.log_prior[:, None] + up_to[:, laws.starts]
+        together = np.logaddexp.reduce(before, axis=0)  # whichever law the short answers follow
+        short = np.exp(before - together).T @ hazards  # [starts, bins]
+        after = laws.log_prior[:, None] + up_to[:, -1:] - up_to[:, laws.starts]
+        weights = after + together + laws.log_start
         weights = np.exp(weights - weights.max())
         law, start = np.nonzero(weights > _NEGLIGIBLE * weights.sum())
         kept = weights[law, start]
         is_long = np.arange(len(counts)) >= laws.starts[start][:, None]
-        return kept / kept.sum(), np.where(is_long, hazards[law], ((short / total).T @ hazards)[start])
+        return kept / kept.sum(), np.where(is_long, hazards[law], short[start])
 
     def _tokens_ahead(self) -> Array:
         """Expected tokens still to come at each edge, by each law [laws, bins + 1]."""

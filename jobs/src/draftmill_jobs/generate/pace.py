@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from draftmill_jobs.generate.sharing import Array, Evidence, all_laws
+from draftmill_jobs.generate.lengths import Array
+from draftmill_jobs.generate.sharing import Evidence, all_laws
 from draftmill_jobs.generate.speed import UNKNOWN, Speed, Steadiness, steadiness_of
 
 _SHORTEST: Final = 300.0  # seconds that are looked back on,

@@ -19,12 +19,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-Array: TypeAlias = npt.NDArray[np.float64]
+from draftmill_jobs.generate.lengths import Array
 
 _BATCH: Final = (0.0, *(10 ** (i / 4 - 4) for i in range(17)))  # values of s where g is 1,
 _EXPERTS: Final = tuple(10 ** (i / 2 - 3) for i in range(7))  # and where it is 1/2

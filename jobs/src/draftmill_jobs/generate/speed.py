@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from draftmill_jobs.generate.sharing import Array, Laws
+from draftmill_jobs.generate.lengths import Array
+from draftmill_jobs.generate.sharing import Laws
 
 _FEWEST: Final = 6  # stretches that tell how steady a speed is
 _LEAST_SWING: Final = 0.005
