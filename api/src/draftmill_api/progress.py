@@ -47,6 +47,8 @@ class Concern(StrEnum):
     """Rows that fail are longer than the others: what is left leans to short answers."""
     ERRORS_FREQUENT = "ErrorsFrequent"
     """More than errorPolicy.warnPercent of the last rows failed."""
+    SERVER_OUT = "ServerOut"
+    """A server cannot be used, or its requests fail, while others have rows."""
     LENGTHS_FELL = "LengthsFell"
     """The median length of the answers fell by half."""
 
@@ -80,6 +82,7 @@ class Progress(ApiModel):
     training: TrainProgress | None = Field(default=None, description="Of a trainer's first rank.")
     datasets: list[DatasetProgress] = Field(default_factory=list)
     servers: list[ServerProgress] = Field(default_factory=list, description="Of a generator.")
+    waiting: Count = Field(default=0, description="Rows of a generator that wait for a place at a server.")
     failures: list[Failure] = Field(default_factory=list, description="Every reason, most frequent first.")
     request_failures: dict[str, Count] = Field(
         default_factory=dict,

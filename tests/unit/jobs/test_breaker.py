@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import generate_latest
 
-from draftmill_api.progress import Progress, WorkerState
+from draftmill_api.progress import Concern, Progress, ServerProgress, WorkerState
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.engines.failures import FailureKind, RequestFailedError
+from draftmill_jobs.generate.board import Board
 from draftmill_jobs.generate.breaker import TRIPS_AT, Breaker
 from draftmill_jobs.generate.endpoints import Endpoint, EndpointPool, EndpointState
 from draftmill_jobs.generate.outage import Outage
@@ -139,8 +140,37 @@ async def test_what_is_known_of_a_server_is_told(pool: EndpointPool) -> None:
     assert (told.refused, told.cuts) == (1, 1)
     assert told.problem.startswith("10 requests in a row failed")
     page = generate_latest(
-        ProgressCollector(Progress(state=WorkerState.RUNNING, config_hash="", servers=[told]))
+        ProgressCollector(Progress(state=WorkerState.RUNNING, config_hash="", servers=[told], waiting=7))
     )
     assert b'draftmill_server_up{server="s0"} 0.0' in page
     assert b'draftmill_server_limit{server="s0"} 1.0' in page
     assert b'draftmill_server_refused_total{server="s0"} 1.0' in page
+    assert b"draftmill_rows_waiting 7.0" in page
+
+
+def seen_by_worker(*states: str) -> list[ServerProgress]:
+    return [
+        ServerProgress(name=f"s{i}", state=state, in_flight=0, problem="" if state == "up" else "HTTP 500")
+        for i, state in enumerate(states)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("states", "sentence"),
+    [
+        (["up", "up"], ""),
+        (["up", "proving"], ""),
+        (["up", "tripped"], "1 of 2 servers have rows, out are s1 (HTTP 500)"),
+        (
+            ["starting", "up", "tripped", "up"],
+            "2 of 4 servers have rows, out are s0 (HTTP 500), s2 (HTTP 500)",
+        ),
+        (["tripped", "tripped"], ""),
+    ],
+    ids=["all are up", "one is looked at", "one is out", "two are out", "none is up"],
+)
+def test_servers_that_are_out_while_others_work_are_named(states: list[str], sentence: str) -> None:
+    board = Board("", "0/1", 1, 0.0, "", state=WorkerState.RUNNING, servers=seen_by_worker(*states))
+    seen = board.progress(0.0)
+    assert seen.warning == sentence
+    assert not sentence or seen.concern is Concern.SERVER_OUT

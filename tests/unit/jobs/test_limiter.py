@@ -42,11 +42,13 @@ async def test_leases_are_capped_handed_on_and_released_once() -> None:
     late = asyncio.create_task(lease(limiter))
     again = asyncio.create_task(lease(limiter, first=True))
     await settled()
+    assert limiter.waiting == 2
     first.release()
     with pytest.raises(RuntimeError, match="a lease on s0 is released twice"):
         first.release()
     await settled()
     assert again.done(), "a row that was asked before goes first"
+    assert limiter.waiting == 1
     assert not late.done()
     limiter.set_caps(Caps(3, 3))
     with await late:

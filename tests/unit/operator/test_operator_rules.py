@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from draftmill_api.progress import WorkerState
+from draftmill_api.progress import Concern, WorkerState
 from draftmill_api.v1alpha1.runstatus import Attempts
 from draftmill_api.v1alpha1.status import Condition, ConditionStatus, ConditionType, Phase, RunProgress
 from draftmill_api.v1alpha1.synthrun import SynthRunStatus
@@ -256,6 +256,25 @@ CASES = [
         ),
         requeue_after=0,
         warning=NO_ROOM,
+    ),
+    case(
+        "what the workers warn of: the gravest",
+        situation(
+            planned(attempts=[Attempts(worker=0, count=1), Attempts(worker=1, count=1)]),
+            Observed(
+                workers=(job(pod(), attempt=1), job(pod(), attempt=1, worker=1)),
+                servers=READY,
+                progress={
+                    0: progress(
+                        1, worker="0/2", warning="1 of 2 servers have rows", concern=Concern.SERVER_OUT
+                    ),
+                    1: progress(1, worker="1/2", warning="the long ones fail", concern=Concern.LENGTH_BIAS),
+                },
+            ),
+            generation={"workers": 2},
+        ),
+        phase=Phase.RUNNING,
+        warning=Problem("LengthBias", "the long ones fail"),
     ),
     case(
         "worker's Job seen, its number not recorded",

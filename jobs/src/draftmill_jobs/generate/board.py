@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from draftmill_api.progress import Concern, Progress, ServerProgress, WorkerState
 from draftmill_api.v1alpha1.status import ChosenConcurrency, RunProgress
+from draftmill_jobs.generate.endpoints import EndpointState
 from draftmill_jobs.generate.eta import Eta
 from draftmill_jobs.generate.outlook import Outlook
 from draftmill_jobs.generate.pace import Pace
@@ -15,6 +17,7 @@ from draftmill_jobs.shared.rates import Rates
 from draftmill_jobs.shared.tally import FailureTally, Tally, sum_counts
 
 _WARNING_LIMIT = 1024  # characters
+_OUT = {EndpointState.STARTING.value, EndpointState.TRIPPED.value}
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Board:
     message: str = ""
     retried: int = 0
     in_flight: int = 0
+    waiting: int = 0
     recent_errors: int = 0
     warning: str = ""
     concurrency: ChosenConcurrency | None = None
@@ -111,6 +115,7 @@ class Board:
             progress=self.run_progress(now),
             datasets=[tally.progress() for tally in self.tallies],
             servers=self.servers,
+            waiting=self.waiting,
             failures=self.failures.most_common(),
             request_failures=dict(self.request_failures),
             message=self.message,
@@ -125,6 +130,7 @@ class Board:
         found = {
             Concern.LENGTH_BIAS: self.outlook.length_bias,
             Concern.ERRORS_FREQUENT: self.warning,
+            Concern.SERVER_OUT: out_of(self.servers),
             Concern.LENGTHS_FELL: self.outlook.lengths_fell,
         }
         return [(concern, found[concern]) for concern in Concern if found[concern]]
@@ -149,6 +155,13 @@ class Board:
             f"avg completion: {average}, elapsed: {short_time(now - self.started)}, "
             f"ETA: {'unknown' if eta is None else _in_words(eta)}"
         )
+
+
+def out_of(servers: Sequence[ServerProgress]) -> str:
+    """Which servers get no rows while others do, and why, in a sentence; empty when all do, or none."""
+    up = sum(server.state == EndpointState.UP.value for server in servers)
+    out = [f"{server.name} ({server.problem})" for server in servers if server.state in _OUT]
+    return f"{up} of {len(servers)} servers have rows, out are {', '.join(out)}" if up and out else ""
 
 
 def _in_words(eta: Eta) -> str:

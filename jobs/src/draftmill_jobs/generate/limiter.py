@@ -105,6 +105,11 @@ class Limiter:
         """Leases that are given and not released."""
         return sum(self._leased.values())
 
+    @property
+    def waiting(self) -> int:
+        """Who waits for a lease."""
+        return sum(not turn.given.done() for turns in self._waiting.values() for turn in turns)
+
     def set_caps(self, caps: Caps) -> None:
         """Changes the caps; above lower ones, leases run out by themselves."""
         self._caps = caps

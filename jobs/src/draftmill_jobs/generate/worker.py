@@ -292,7 +292,7 @@ class Worker:
         """
         outage = Outage(self._clock())
         while True:
-            self._board.in_flight = pool.in_flight
+            self._board.in_flight, self._board.waiting = pool.in_flight, self._limiter.waiting
             self._board.servers = [each.progress() for each in pool.endpoints.values()]
             self._board.recent_errors, self._board.warning = self._guard.recent_errors, self._guard.warning
             if self._board.state is not WorkerState.DRAINING:

@@ -129,6 +129,8 @@ class ProgressCollector(Collector):
         run = self._progress.progress
         yield from (rows, total, tokens, failures, requests)
         yield GaugeMetricFamily("draftmill_requests_in_flight", "Requests in flight.", value=run.in_flight)
+        waiting = self._progress.waiting
+        yield GaugeMetricFamily("draftmill_rows_waiting", "Rows that wait for a place.", value=waiting)
         yield CounterMetricFamily("draftmill_requests_retried", "Requests sent again.", value=run.retried)
         yield from _of_servers(self._progress.servers)
 

@@ -223,6 +223,8 @@ def _warning(situation: Situation) -> Problem | None:
             return Problem("LengthBias", gravest.warning)
         case Concern.ERRORS_FREQUENT:
             return Problem("ErrorsFrequent", gravest.warning)
+        case Concern.SERVER_OUT:
+            return Problem("ServerOut", gravest.warning)
         case Concern.LENGTHS_FELL:
             return Problem("LengthsFell", gravest.warning)
         case _:
