@@ -107,7 +107,7 @@ def test_packed_documents_do_not_see_each_other(bench: Bench) -> None:
     def outputs(rows: list[Row]) -> list[torch.Tensor]:
         batch, layout = bench.pack(rows, STEPS)
         made = bench.drafter.unroll(batch, layout, bench.unroller.attention, bench.unroller.tables)
-        behind = layout.teacher_positions >= 20
+        behind = layout.teacher_positions.index >= 20
         return [output[scored.rows.index][behind] for output, scored in zip(made, layout.scored, strict=True)]
 
     for mine, theirs in zip(outputs([first, second]), outputs([other, second]), strict=True):

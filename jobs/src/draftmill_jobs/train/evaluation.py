@@ -136,7 +136,7 @@ class Evaluator:
         """What token j should be, int64[T]."""
         wanted: NDArray[np.int64] = batch.packed.token_ids.numpy()
         if self.yardstick is Yardstick.TEACHER_AGREEMENT:
-            positions = batch.layout.teacher_positions
+            positions = batch.layout.teacher_positions.index
             wanted = wanted.copy()
             wanted[positions.numpy() + 1] = (
                 self.unroller.teacher.choices(batch.packed.last[positions]).cpu().numpy()

@@ -56,7 +56,7 @@ class _FeedForward(torch.autograd.Function):
         d_ups = d_passed * opened
         d_gates = torch.ops.aten.silu_backward(d_passed.mul_(ups), gates)
         d_x = product(d_ups, up, product(d_gates, gate))
-        d_hidden, d_norm = norm_gradients(d_x.to(hidden.dtype), hidden, norm, scale)
+        d_hidden, d_norm = norm_gradients(d_x.to(hidden.dtype), hidden, norm, scale, given)
         across = x.T.contiguous()  # once for both
         d_gate, d_up = product(across, d_gates).T, product(across, d_ups).T
-        return d_hidden.add_(given), d_norm, None, d_gate, d_up, d_down
+        return d_hidden, d_norm, None, d_gate, d_up, d_down

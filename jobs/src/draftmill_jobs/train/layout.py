@@ -84,19 +84,19 @@ class Layout:
 
     Attributes:
         windows: Documents with queries.
-        key_places: int64[T].
+        key_places: T of them.
         query_positions: N of them.
-        query_places: int64[N].
-        teacher_positions: int64[J], ascending.
+        query_places: N of them.
+        teacher_positions: J of them, ascending.
         scored: For each step.
         places: One more than the highest place of any step.
     """
 
     windows: tuple[Window, ...]
-    key_places: Tensor
+    key_places: Rows
     query_positions: Rows
-    query_places: Tensor
-    teacher_positions: Tensor
+    query_places: Rows
+    teacher_positions: Rows
     scored: tuple[Scored, ...]
     places: int
 
@@ -152,10 +152,10 @@ def lay_out(lengths: Sequence[int], mask: NDArray[np.bool_], steps: int) -> Layo
     places = np.arange(edges[-1]) - np.repeat(edges[:-1], np.diff(edges))
     return Layout(
         windows=tuple(windows),
-        key_places=torch.from_numpy(places),
+        key_places=Rows.of(places),
         query_positions=Rows.of(queries),
-        query_places=torch.from_numpy(places[queries]),
-        teacher_positions=torch.from_numpy(position),
+        query_places=Rows.of(places[queries]),
+        teacher_positions=Rows.of(position),
         scored=tuple(_scored(position, window, windows, step) for step in range(steps)),
         places=max(lengths, default=0) + steps,
     )

@@ -131,7 +131,7 @@ class Drafter(nn.Module):
         hidden, seen = (pick_rows(x, layout.query_positions) for x in (hidden, seen))  # [N, H]
         own = list[Keys]()
         for step in range(layout.steps):
-            place = layout.query_places + step  # [N]
+            place = layout.query_places.moved(step)
             if step:
                 seen = self.midlayer.hidden_norm(hidden).to(self.dtype)
                 both = linear(seen, weights.state, next(by_token))  # [N, Q + 2K]
@@ -174,9 +174,9 @@ class Drafter(nn.Module):
         joined = linear(wide.to(self.dtype), self.fc.weight.to(self.dtype))
         return joined.to(self.fc.weight.dtype)
 
-    def _heads(self, projected: Tensor, tables: Tables, places: Tensor, queries: int, keys: int) -> Heads:
+    def _heads(self, projected: Tensor, tables: Tables, places: Rows, queries: int, keys: int) -> Heads:
         """Heads at their places."""
-        cos, sin = (table[places].to(projected.dtype) for table in tables)
+        cos, sin = (places.of_table(table).to(projected.dtype) for table in tables)
         return turned_heads(projected, cos, sin, queries=queries, keys=keys)
 
     def _after_attention(self, hidden: Tensor, mixed: Tensor, weights: _Weights) -> Tensor:

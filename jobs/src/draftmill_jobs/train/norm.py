@@ -29,12 +29,15 @@ def normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return (x * scale).mul_(weight), scale
 
 
-def norm_gradients(given: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of x and of the weight, from that of the normed x."""
+def norm_gradients(
+    given: Tensor, x: Tensor, weight: Tensor, scale: Tensor, plus: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Gradients of x, with what else it is given added, and of the weight, from that of the normed x."""
     rows, scales = (given * x).flatten(0, -2), scale.flatten()  # [R, size], [R]
     along = ((rows @ weight) * scales.pow(3)).div_(x.shape[-1]).view_as(scale)
-    d_x = (given * weight).mul_(scale).addcmul_(x, along, value=-1)
-    return d_x, rows.T @ scales
+    d_x = given * weight
+    d_x = d_x.mul_(scale) if plus is None else torch.addcmul(plus, d_x, scale)
+    return d_x.addcmul_(x, along, value=-1), rows.T @ scales
 
 
 class _Norm(torch.autograd.Function):

@@ -16,7 +16,7 @@ _EVERYTHING = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Numbers of rows, ascending, none twice.
+    """Numbers of rows; none twice, where gradients come back to them.
 
     Attributes:
         index: int64[R].
@@ -29,10 +29,9 @@ class Rows:
     @classmethod
     def of(cls, numbers: NDArray[np.int64]) -> Rows:
         """Those of an array."""
-        size = len(numbers)
-        follows = size > 0 and int(numbers[-1]) - int(numbers[0]) == size - 1
-        first = int(numbers[0]) if size else 0
-        return cls(torch.from_numpy(numbers), slice(first, first + size) if follows else None)
+        follows = len(numbers) > 0 and bool((np.diff(numbers) == 1).all())
+        run = slice(int(numbers[0]), int(numbers[-1]) + 1) if follows else None
+        return cls(torch.from_numpy(numbers), run)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -45,6 +44,10 @@ class Rows:
         """As many rows further on."""
         run = None if self.run is None else slice(self.run.start + by, self.run.stop + by)
         return Rows(self.index + by, run)
+
+    def of_table(self, table: Tensor) -> Tensor:
+        """`[R, ...]` of `[S, ...]`, not differentiable."""
+        return table[self.index if self.run is None else self.run]
 
 
 def pick_rows(source: Tensor, rows: Rows) -> Tensor:

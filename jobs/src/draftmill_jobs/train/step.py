@@ -50,7 +50,7 @@ class Unroller:
             weights: Of one scored position in each step: see `step_weights`.
             choose: Whether somebody asks for the choices.
         """
-        last = batch.last[layout.teacher_positions]
+        last = layout.teacher_positions.of_table(batch.last)
         wanted = Wanted.of(self.teacher.log_probabilities(last))  # of J positions
         loss, sums, choices = wanted.information.new_zeros(()), list[Tensor](), list[Tensor]()
         outputs = self.drafter.unroll(batch, layout, self.attention, self.tables)
