@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from draftmill_api.v1alpha1 import SynthRun, SynthRunStatus
 from draftmill_cli.arguments import COMMANDS, JOB_STEPS
 from draftmill_cli.commands.get import aligned, rows_of
 from draftmill_cli.commands.retry import fresh
-from draftmill_cli.commands.sample import output_path
 from draftmill_cli.main import main
 from tests.support.records import record, write
-from tests.support.synthruns import smallest_synth_run
-from tests.unit.operator.builders import PLAN
 
 
 def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,10 +132,3 @@ def test_a_retried_run_keeps_what_its_user_wrote_and_nothing_else() -> None:
         "metadata": {"name": "demo", "namespace": "team", "labels": {"a": "b"}},
         "spec": {"x": 1},
     }
-
-
-def test_samples_of_a_run_are_looked_for_where_its_plan_has_put_the_answers() -> None:
-    run = SynthRun.model_validate(smallest_synth_run("demo"))
-    assert output_path(run) == "prepared"
-    chosen = PLAN.model_copy(update={"output_path": "prepared@0123456789abcdef"})
-    assert output_path(run.model_copy(update={"status": SynthRunStatus(plan=chosen)})) == chosen.output_path

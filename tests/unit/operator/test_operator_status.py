@@ -22,6 +22,7 @@ from tests.support.played import finish_message, plan_message, worker_message
 from tests.unit.operator.builders import (
     ENDPOINT,
     NOW,
+    PLAN,
     SYNTH,
     doing,
     ended_pod,
@@ -176,6 +177,16 @@ def test_a_folder_that_the_plan_chose_is_told_to_the_steps_after_it_and_to_the_r
     assert published is not None
     data = later.spec.storage.data
     assert job_input(JobRecords, later.key, None, published, data).path == f"/data/{chosen}"
+
+
+def test_a_run_that_was_planned_before_there_was_a_choice_of_folder_goes_on_in_its_own() -> None:
+    plan = PLAN.model_dump(by_alias=True, mode="json")
+    del plan["outputPath"]
+    later = run(SynthRunStatus.model_validate({"plan": plan}))
+    assert SYNTH.config(later, ()).output.path == "/data/prepared"
+    finished = SYNTH.finished(later, finish_message(100))
+    assert finished is not None
+    assert finished.output.path == "prepared"
 
 
 def test_a_reached_cap_is_success_and_said() -> None:

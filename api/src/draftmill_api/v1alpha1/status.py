@@ -101,8 +101,9 @@ class Plan(ApiModel):
         default_factory=list, max_length=64, description="Sizes of the datasets.", json_schema_extra=NAME_MAP
     )
     output_path: VolumePath = Field(
+        default="",
         description="Folder below storage.data that the answers go to: output.path, or with output.onChange "
-        "NewFolder one beside it."
+        "NewFolder one beside it. Empty, of plans made before there was a choice: output.path.",
     )
     rows: Count = Field(description="Rows to account for, in all datasets.")
     prompt_tokens: Count = Field(

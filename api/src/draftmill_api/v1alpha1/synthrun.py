@@ -151,6 +151,10 @@ class Output(ApiModel):
         "them and costs some CPU time. Both are read together, whatever wrote them.",
     )
 
+    def folder(self, plan: Plan | None) -> str:
+        """Folder below storage.data that the answers go to: what the plan has chosen, once it has."""
+        return (plan.output_path if plan is not None else "") or self.path
+
 
 _MOST_AT_A_SERVER = says(
     "concurrency of a server is its number of requests in flight at once: from 1 to 65536"

@@ -66,7 +66,8 @@ def _folder_of_run(args: Namespace) -> Path:
     run = cluster.run(cluster.find(args.source))
     if not isinstance(run, SynthRun):
         raise CliError(f"{args.source} is a {run.kind}; records are the output of a SynthRun")
-    volume, path = run.spec.storage.data, output_path(run)
+    volume = run.spec.storage.data
+    path = run.spec.output.folder(run.status.plan if run.status is not None else None)
     if volume.host_path:
         local: Path | None = Path(volume.host_path.path)
     elif volume.persistent_volume_claim:
@@ -80,9 +81,3 @@ def _folder_of_run(args: Namespace) -> Path:
             f"and give the folder {path} in it"
         )
     return folder
-
-
-def output_path(run: SynthRun) -> str:
-    """Where the records of a run go on its data volume: what the plan has chosen, once it has."""
-    plan = run.status.plan if run.status is not None else None
-    return run.spec.output.path if plan is None else plan.output_path

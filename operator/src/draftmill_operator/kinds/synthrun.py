@@ -190,7 +190,7 @@ class SynthRunKind(RunKind[SynthRunSpec, SynthRunStatus]):
             progress=result.progress,
             output=RunOutput(
                 volume=run.spec.storage.data,
-                path=plan.output_path,
+                path=run.spec.output.folder(plan),
                 manifest=below_data(result.manifest),
                 manifest_sha256=result.manifest_sha256,
                 records=result.progress.done,
@@ -225,7 +225,7 @@ def _output(wanted: Output, plan: Plan | None) -> SynthJobOutput:
         return SynthJobOutput(
             path=data_path(wanted.path), on_change=wanted.on_change, compression=wanted.compression
         )
-    return SynthJobOutput(path=data_path(plan.output_path), compression=wanted.compression)
+    return SynthJobOutput(path=data_path(wanted.folder(plan)), compression=wanted.compression)
 
 
 def _source(source: Source) -> JobSource:
