@@ -130,7 +130,7 @@ class _BlockAttention(torch.autograd.Function):
         kept, flat, own = rest[:first], rest[first:last], rest[last:]
         prefix = [Keys(k, v) for k, v in zip(flat[::2], flat[1::2], strict=True)]
         own_keys, own_values = own[::2], own[1::2]
-        given = gradients[0].view_as(asked)
+        given = gradients[0].contiguous().view_as(asked)
         d_own_shares = _with_own(given, own_values, given.dtype)
         d_prefix = dict[int, Keys]()
         d_queries, beside = list[Tensor](), list[Tensor]()

@@ -72,7 +72,7 @@ class MidLayer(nn.Module):
 class _Weights:
     """Weights of one unrolling in the dtype of its products, cast and cut once for all steps."""
 
-    token: Tensor  # [Q + 2K, H]: the token's half of q, k and v
+    token: Tensor  # [Q + 2K, H]: the token's half of q, k and v, times the weight of the token's norm
     state: Tensor  # [Q + 2K, H]: the state's half
     state_queries: Tensor  # [Q, H]: of it, what queries are made of
     state_keys: Tensor  # [2K, H]: what keys and values are made of
@@ -159,10 +159,14 @@ class Drafter(nn.Module):
             yield picked.popleft()
 
     def _token_inputs(self, batch: PackedStates, steps: int) -> Tensor:
-        """Normed embeddings `[T + K, H]`; those behind the last token are never counted."""
+        """Embeddings `[T + K, H]` of root mean square one; those behind the last token are never counted.
+
+        The norm's weight is in `_Weights.token`: embeddings are frozen, so no gradient goes through here.
+        """
         ids = functional.pad(batch.token_ids, (0, steps))
-        normed: Tensor = self.midlayer.input_layernorm(self.embeddings[ids])
-        return normed.to(self.dtype)
+        norm = self.midlayer.input_layernorm
+        wide = self.embeddings[ids].to(norm.weight.dtype)
+        return functional.rms_norm(wide, norm.weight.shape, eps=norm.eps).to(self.dtype)
 
     def _joined(self, states: Tensor) -> Tensor:
         """The target's states `[T, states, target H]`, joined by `fc` to `[T, H]`."""
@@ -187,13 +191,15 @@ class Drafter(nn.Module):
     def _weights(self) -> _Weights:
         attention, mlp, size = self.midlayer.self_attn, self.midlayer.mlp, self.config.hidden_size
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        halves = [projection.weight.to(self.dtype).split(size, dim=1) for projection in projections]
-        state = torch.cat([state for _, state in halves])
+        halves = [projection.weight.split(size, dim=1) for projection in projections]
+        token, state = (torch.cat(half) for half in zip(*halves, strict=True))
         queries = len(halves[0][0])
         rows = slice(0, queries), slice(queries, None), slice(None)
-        state_queries, state_keys, state = pick_parts(state, [(cut, slice(None)) for cut in rows])
+        state_queries, state_keys, state = pick_parts(
+            state.to(self.dtype), [(cut, slice(None)) for cut in rows]
+        )
         return _Weights(
-            token=torch.cat([token for token, _ in halves]),
+            token=(token * self.midlayer.input_layernorm.weight).to(self.dtype),
             state=state,
             state_queries=state_queries,
             state_keys=state_keys,
