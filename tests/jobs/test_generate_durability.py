@@ -182,6 +182,9 @@ SAME_PROMPTS: dict[str, list[dict[str, Any]]] = {
     "rows removed": prompts(12),
     "rows added": [*prompts(5, start=100), *prompts(20)],
     "some of them twice": [*prompts(20), *prompts(20)],
+    "numbers of their own, which are missing or there twice": [
+        {**row, **({"id": number // 2} if number % 3 else {})} for number, row in enumerate(prompts(20))
+    ],
 }
 
 
@@ -189,6 +192,7 @@ SAME_PROMPTS: dict[str, list[dict[str, Any]]] = {
 async def test_other_rows_of_the_same_prompts_go_on(
     job: Job, server: EngineServer, rows: list[dict[str, Any]]
 ) -> None:
+    """Public failure 9 (speculators#716): rows without a number, or two with one, were lost or doubled."""
     await job.use(server).generate()
     job.datasets = {"A": rows}
     code, progress = await job.generate()

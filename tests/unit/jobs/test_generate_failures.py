@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -229,24 +229,28 @@ async def test_a_server_that_goes_away_costs_no_row_its_tries(job: Job, server: 
     unique(job.lines())
 
 
-async def test_a_server_that_answers_slowly_but_works_is_waited_for(job: Job, server: EngineServer) -> None:
-    """Public failure 2 (langflow#9650): long answers ended at a limit of 60 or 90 seconds."""
-
-    def script(_: Request) -> Reaction:
-        server.generated += 10  # whatever it works on, its counter grows
-        return Reply(delay=1.5)
-
-    server.script = script
+@asynccontextmanager
+async def generating_tokens(server: EngineServer) -> AsyncIterator[None]:
+    """Lets the server's own count of tokens grow, as it does while answers of any length are made."""
 
     async def work() -> None:
         while True:
             server.generated += 10
             await asyncio.sleep(0.05)
 
-    job.datasets, job.generation = {"A": prompts(4)}, {"stallTimeout": "500ms"}
     working = asyncio.create_task(work())
-    _, progress = await job.use(server).generate()
-    working.cancel()
+    try:
+        yield
+    finally:
+        working.cancel()
+
+
+async def test_a_server_that_answers_slowly_but_works_is_waited_for(job: Job, server: EngineServer) -> None:
+    """Public failure 2 (langflow#9650): long answers ended at a limit of 60 or 90 seconds."""
+    server.script = lambda _: Reply(delay=1.5)
+    job.datasets, job.generation = {"A": prompts(4)}, {"stallTimeout": "500ms"}
+    async with generating_tokens(server):
+        _, progress = await job.use(server).generate()
     assert (progress.ok, progress.retried) == (4, 0)
 
 
@@ -289,8 +293,9 @@ async def test_one_lost_request_is_found_by_the_servers_own_count(job: Job, serv
 
 async def test_a_slow_tail_loses_nothing(job: Job, server: EngineServer) -> None:
     """Public failure 1 (curator#265): a limit on the time of a request lost the longest answers."""
-    server.script = lambda request: Reply(delay=0.6 if request.number % 12 == 0 else 0.04)
-    job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 50, "stallTimeout": "3s"}
-    _, progress = await job.use(server).generate()
+    server.script = lambda request: Reply(delay=4.0 if request.number % 12 == 0 else 0.04)
+    job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 200, "stallTimeout": "2s"}
+    async with generating_tokens(server):
+        _, progress = await job.use(server).generate()
     assert (progress.ok, progress.retried, server.count) == (300, 0, 300)
     unique(job.lines())

@@ -18,13 +18,13 @@ The numbers are those of the project's list, which has gaps. Where each of them 
 | 13 | answers cut by the limit are retried, then dropped | here |
 | 14 | the client caps the number in flight in silence | tests/jobs/test_generate_live |
 | 15 | several datasets together have too many in flight | tests/jobs/test_generate_live |
-| 17 | an aborted answer is stored as a good one | here |
+| 17 | an aborted answer is stored as a good one | tests/unit/jobs/test_generate_routes |
 | 18 | the end of a server drops what is in flight | tests/jobs/test_generate_breaker |
 | 20 | requests that were given up go on running | tests/unit/jobs/test_generate_failures |
-| 21 | the field of the reasoning has another name, and is lost | here |
-| 22 | an answer of reasoning alone breaks the reader | here |
-| 23 | the think tag in the prompt or in the answer breaks targets | here |
-| 25 | token counts are missing, and something divides by None | here |
+| 21 | the field of the reasoning has another name, and is lost | tests/unit/jobs/test_generate_reasoning |
+| 22 | an answer of reasoning alone breaks the reader | tests/unit/jobs/test_generate_reasoning |
+| 23 | the think tag in the prompt or in the answer breaks targets | tests/unit/jobs/test_generate_reasoning |
+| 25 | token counts are missing, and something divides by None | tests/unit/jobs/test_generate_routes |
 | 27 | a chat template refuses roles or their order | here |
 | 29 | waiting for one's own place counts as an error | tests/jobs/test_generate_servers |
 | 30 | a request that is sent again is taken for the first | tests/unit/jobs/test_generate_failures |
@@ -32,44 +32,31 @@ The numbers are those of the project's list, which has gaps. Where each of them 
 | 32 | large bodies come at a tenth of the speed | tests/unit/jobs/test_connections |
 | 33 | answers collapse or repeat themselves, and nobody is told | tests/unit/jobs/test_quality |
 | 34 | with its server gone for good a job hangs | tests/jobs/test_generate_breaker |
-| 35 | the route returns no token ids, which shows after hours | here |
+| 35 | the route returns no token ids, which shows after hours | tests/unit/jobs/test_generate_routes |
 | 36 | keys of an API stand in logs | here |
-| 37 | a request's fields are not what was configured | here |
+| 37 | a request's fields are not what was configured | tests/unit/jobs/test_generate_routes |
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from draftmill_api.exitcode import ExitCode
 from draftmill_api.v1alpha1.shared import Engine
-from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate import retry
 from draftmill_jobs.shared.redaction import RedactingFormatter
-from tests.support.engine_server import EngineServer, Fail, Hold, Reply, Request, answer_ids
+from tests.support.engine_server import EngineServer, Fail, Hold, Reply, answer_ids
 from tests.support.job import Job, prompts, until
 from tests.support.job_pages import get, progress_when
 from tests.support.ports import free_port
-from tests.support.tiny_model import CLOSE, END, FIRST_NUMBER, THINK, Thinking, TinyModel
 
 ROOT = Path(__file__).parents[3]
-GOLDEN = Path(__file__).parent / "golden" / "requests"
 HTML = b"<html><head><title>504 Gateway Time-out</title></head><body><hr>nginx</body></html>"
-ROUTES = [
-    ("VLLM", "Chat", "/v1/chat/completions"),
-    ("VLLM", "Generate", "/v1/completions"),
-    ("SGLang", "Generate", "/generate"),
-    ("SGLang", "Chat", "/v1/chat/completions"),
-]
-W = FIRST_NUMBER
 
 
 @pytest.fixture(autouse=True)
@@ -146,179 +133,6 @@ class TestLimits:
         assert job.finish().progress.truncated == 20
 
 
-def aborts(word: Any, *, partial: bool = True) -> Callable[[dict[str, Any]], None]:
-    """Makes an answer an aborted one, with some of its ids."""
-
-    def edit(body: dict[str, Any]) -> None:
-        place = body["meta_info"] if "meta_info" in body else body["choices"][0]
-        place["finish_reason"] = word
-        for holder in (body, *body.get("choices", ())):
-            for ids in ("token_ids", "response_token_ids", "output_ids"):
-                if ids in holder and partial:
-                    holder[ids] = holder[ids][:2]
-
-    return edit
-
-
-ABORTS = {
-    "word": "abort",
-    "object": {"type": "abort"},
-    "object with its reason": {"type": "abort", "message": "Abort in waiting queue", "status_code": None},
-    "object with a status": {"type": "abort", "message": "The request queue is full.", "status_code": 503},
-}
-
-
-class TestAborts:
-    @pytest.mark.parametrize("word", ABORTS.values(), ids=ABORTS.keys())
-    @pytest.mark.parametrize(("engine", "api"), [route[:2] for route in ROUTES])
-    async def test_an_aborted_answer_is_asked_again_and_never_stored(
-        self, job: Job, server: EngineServer, *, engine: str, api: str, word: Any
-    ) -> None:
-        """Public failure 17 (vllm#57082): HTTP 200 with an abort and a part of the ids."""
-        server.script = lambda request: Reply(edit=None if request.tries else aborts(word))
-        job.datasets, job.generation = {"A": prompts(3)}, {"api": api}
-        _, progress = await job.use(server, engine=engine).generate()
-        assert (progress.ok, progress.retried) == (3, 3)
-        assert all(line["output_ids"] == answer_ids(job.model, line["prompt_ids"]) for line in job.lines())
-
-    async def test_an_abort_for_the_row_itself_is_not_asked_again(
-        self, job: Job, server: EngineServer
-    ) -> None:
-        """Public failure 17 (vllm#57082): an abort may say that the prompt is too long."""
-        too_long = "The input (9 tokens) is longer than the model's context length (8 tokens)."
-        word = {"type": "abort", "message": too_long, "status_code": 400}
-        server.script = lambda _: Reply(edit=aborts(word))
-        job.datasets = {"A": prompts(1)}
-        await job.use(server, engine="SGLang").generate()
-        (letter,) = job.lines("dead_letter")
-        assert (letter["reason"], letter["permanent"], letter["tries"]) == ("context_overflow", True, 1)
-
-
-def message_of(**fields: Any) -> Callable[[dict[str, Any]], None]:
-    """Gives the message of a chat answer these fields."""
-    return lambda body: body["choices"][0].update(message={"role": "assistant", **fields})
-
-
-MESSAGES = {
-    "reasoning": message_of(content="after", reasoning="before"),
-    "reasoning_content": message_of(content="after", reasoning_content="before"),
-    "both": message_of(content="after", reasoning="before", reasoning_content="before"),
-    "both null": message_of(content="after", reasoning=None, reasoning_content=None),
-    "in model_extra": message_of(content="after", model_extra={"reasoning_content": "before"}),
-    "reasoning alone": message_of(content=None, reasoning="before"),
-    "neither": message_of(content=None),
-    "no message": lambda body: body["choices"][0].pop("message"),
-}
-
-
-class TestReasoning:
-    @pytest.mark.parametrize("edit", MESSAGES.values(), ids=MESSAGES.keys())
-    @pytest.mark.parametrize("thinking", [Thinking.OPEN_IN_PROMPT, Thinking.IN_OUTPUT])
-    async def test_reasoning_is_found_whatever_its_field_is_called(
-        self, tmp_path: Path, models: dict[Thinking, TinyModel], *, thinking: Thinking, edit: Any
-    ) -> None:
-        """Public failure 21 (vllm#33402): reasoning moved from field to field, and was silently None."""
-        job = Job(tmp_path / "job", models[thinking], datasets={"A": prompts(2)})
-        async with EngineServer(job.model, lambda _: Reply(edit=edit)) as server:
-            await job.use(server).generate()
-        for line in job.lines():
-            ids = answer_ids(job.model, line["prompt_ids"])
-            end = ids.index(CLOSE)
-            assert line["output_ids"] == ids
-            assert line["text"] == job.model.text(ids[:-1])
-            assert line["reasoning"] == job.model.text([token for token in ids[:end] if token != THINK])
-            assert line["content"] == job.model.text(ids[end + 1 : -1])
-
-    @pytest.mark.parametrize(
-        ("ids", "finish", "edit", "expected"),
-        [
-            ([W, W + 1], "length", message_of(content=None, reasoning="x"), ("truncated_reasoning", None)),
-            ([W, END], "stop", message_of(content=None, reasoning="x"), ("malformed", None)),
-            ([W, CLOSE, END], "stop", message_of(content="", reasoning="x"), ("ok", "")),
-            ([CLOSE, END], "stop", message_of(content="", reasoning=None), ("ok", "")),
-            ([END], "stop", message_of(content=""), ("malformed", None)),
-            ([W, CLOSE], "length", message_of(content=None, reasoning="x"), ("truncated", "")),
-        ],
-        ids=["cut in it", "never closed", "nothing after it", "empty", "nothing at all", "cut at its end"],
-    )
-    async def test_an_answer_of_reasoning_alone_is_a_record_of_its_kind(
-        self,
-        tmp_path: Path,
-        models: dict[Thinking, TinyModel],
-        *,
-        ids: Any,
-        finish: str,
-        edit: Any,
-        expected: Any,
-    ) -> None:
-        """Public failure 22 (vllm#33764): content is null or empty, and there may be no think-end token."""
-        job = Job(tmp_path / "job", models[Thinking.OPEN_IN_PROMPT], datasets={"A": prompts(1)})
-        async with EngineServer(job.model, lambda _: Reply(ids=ids, finish=finish, edit=edit)) as server:
-            _, progress = await job.use(server).generate()
-        (line,) = job.lines()
-        assert progress.done == 1
-        assert (line["status"], line["content"]) == expected
-        assert line["output_ids"] == ids
-        assert line["reasoning"] == job.model.text([token for token in ids if token >= W])
-
-    @pytest.mark.parametrize("thinking", [Thinking.OPEN_IN_PROMPT, Thinking.IN_OUTPUT])
-    async def test_ids_are_stored_byte_for_byte_wherever_the_think_tag_stands(
-        self, tmp_path: Path, models: dict[Thinking, TinyModel], thinking: Thinking
-    ) -> None:
-        """Public failure 23 (SpecForge#296): one text, two tokenisations, targets rebuilt of the text."""
-        said = [W, W + 1, CLOSE, W + 2, END]
-        ids = said if thinking is Thinking.OPEN_IN_PROMPT else [THINK, *said]
-        job = Job(tmp_path / "job", models[thinking], datasets={"A": prompts(1)})
-        async with EngineServer(job.model, lambda _: Reply(ids=ids)) as server:
-            await job.use(server).generate()
-        written = (job.output / "A" / "raw_responses.jsonl").read_text()
-        assert f'"output_ids":{json.dumps(ids, separators=(",", ":"))},' in written
-        (line,) = job.lines()
-        assert (line["think"], line["status"]) == (thinking.value, "ok")
-        assert line["prompt_ids"] + line["output_ids"] == [
-            *job.model.prompt_ids(line["messages"]),
-            *([] if thinking is Thinking.OPEN_IN_PROMPT else [THINK]),
-            *said,
-        ]
-        assert (line["reasoning"], line["content"]) == ("w0 w1", "w2")
-
-
-def leaves_out(body: dict[str, Any]) -> None:
-    body.pop("usage", None)
-    for count in ("prompt_tokens", "completion_tokens"):
-        body.get("meta_info", {}).pop(count, None)
-
-
-def says_null(body: dict[str, Any]) -> None:
-    counts = {"prompt_tokens": None, "completion_tokens": None}
-    if "meta_info" in body:
-        body["meta_info"] |= counts
-    else:
-        body["usage"] = counts
-
-
-def has_no_usage(body: dict[str, Any]) -> None:
-    body["usage"] = None
-    if "meta_info" in body:
-        body["meta_info"] = {"finish_reason": body["meta_info"]["finish_reason"]}
-
-
-class TestCounts:
-    @pytest.mark.parametrize("edit", [leaves_out, says_null, has_no_usage])
-    @pytest.mark.parametrize(("engine", "api"), [route[:2] for route in ROUTES])
-    async def test_tokens_that_the_server_does_not_count_are_counted(
-        self, job: Job, server: EngineServer, *, engine: str, api: str, edit: Any
-    ) -> None:
-        """Public failure 25 (sglang#954): usage absent or null, and a rate that divides by None."""
-        server.script = lambda _: Reply(edit=edit)
-        job.datasets, job.generation = {"A": prompts(4)}, {"api": api}
-        _, progress = await job.use(server, engine=engine).generate()
-        assert (progress.ok, progress.completion_tokens, progress.average_completion_tokens) == (4, 64, 16)
-        for line in job.lines():
-            assert line["completion_tokens"] == len(line["output_ids"]) == 16
-            assert line["prompt_tokens"] == len(line["prompt_ids"])
-
-
 USER = {"role": "user", "content": "w1"}
 PARTS = [{"type": "text", "text": "w1"}]
 ASKED: dict[str, Any] = {
@@ -372,33 +186,6 @@ class TestRoles:
         assert (letter["reason"], letter["permanent"]) == ("template_refused", True)
 
 
-class WithoutIds(EngineServer):
-    """Answers without token ids, to the preflight too."""
-
-    def body(self, request: Request, reply: Reply) -> dict[str, Any]:
-        body = super().body(request, reply)
-        for holder in (body, *body.get("choices", ())):
-            for field in ("token_ids", "response_token_ids", "output_ids"):
-                if field in holder:
-                    holder[field] = None
-        return body
-
-
-class TestRoutesWithoutIds:
-    @pytest.mark.parametrize(("engine", "api"), [route[:2] for route in ROUTES])
-    async def test_it_shows_before_the_first_row_on_the_route_in_use(
-        self, job: Job, *, engine: str, api: str
-    ) -> None:
-        """Public failure 35 (sglang#7727): a server option takes the ids off one of its routes."""
-        job.generation = {"api": api}
-        async with WithoutIds(job.model) as server:
-            with pytest.raises(JobRefusedError, match=r"has no answer .* no output") as refused:
-                await job.use(server, engine=engine).generate()
-        assert (refused.value.reason, refused.value.exit_code) == ("PreflightFailed", ExitCode.CONFIGURATION)
-        assert server.count == 0
-        assert job.lines() == job.lines("dead_letter") == []
-
-
 TOKEN = "hf_aVerySecretToken123"
 
 
@@ -430,35 +217,6 @@ class TestSecrets:
         assert "Bearer ***" in caplog.text
         assert not any(TOKEN.encode() in head or b"authorization" in head.lower() for head in server.heads)
         assert TOKEN not in job.finish().model_dump_json()
-
-
-class TestRequests:
-    @pytest.mark.parametrize("metrics", [True, False], ids=["whole", "streamed"])
-    @pytest.mark.parametrize(("engine", "api", "path"), ROUTES)
-    async def test_a_request_is_what_was_reviewed(
-        self, job: Job, server: EngineServer, *, engine: str, api: str, path: str, metrics: bool
-    ) -> None:
-        """Public failure 37 (SpecForge): one sampling parameter was sent under another one's name.
-
-        `UPDATE_GOLDEN=1 pytest ...` writes the files anew.
-        """
-        server.metrics = metrics
-        tools = [{"type": "function", "function": {"name": "f"}}]
-        job.datasets = {"A": [{"prompt": "w1", "tools": tools}]}
-        job.sampling |= {"temperature": "1.7", "topP": "0.9", "topK": 5, "minP": "0.1", "seed": 3}
-        job.generation = {"api": api, "chatTemplateKwargs": {"thinking": True}}
-        await job.use(server, engine=engine).generate()
-        (request,) = server.requests
-        payload = dict(request.payload)
-        name = "rid" if engine == "SGLang" else "request_id"
-        assert payload.pop(name).startswith(f"{job.lines()[0]['id']}-"), "another one for each try"
-        asked = {"path": request.path, name: "<id>-<try>", **payload}
-        golden = GOLDEN / f"{engine.lower()}-{api.lower()}{'' if payload.get('stream') else '-whole'}.json"
-        if os.environ.get("UPDATE_GOLDEN"):
-            golden.parent.mkdir(parents=True, exist_ok=True)
-            golden.write_text(json.dumps(asked, indent=2) + "\n")
-        assert request.path == path
-        assert asked == json.loads(golden.read_text())
 
 
 def test_each_failure_of_the_table_is_proven_where_it_says() -> None:
