@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from draftmill_api.base import ApiModel
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.shared.artefacts import read_json
 from draftmill_jobs.shared.files import write_atomically
 from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.shared.storage import write_failure
@@ -60,16 +60,8 @@ def read_left_out(folder: Path) -> list[LeftOut]:
     Raises:
         JobRefusedError: A file is not one of ours.
     """
-    return [_read(path) for path in _paths(folder)]
-
-
-def _read(path: Path) -> LeftOut:
-    try:
-        return LeftOut.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise JobRefusedError(
-            "OutputCorrupt", f"{path} does not say what a worker left out: {error}"
-        ) from error
+    notes = (read_json(path, LeftOut, "does not say what a worker left out") for path in _paths(folder))
+    return [note for note in notes if note is not None]
 
 
 def _path(folder: Path, share: Share) -> Path:
