@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Final
 
 import pytest
@@ -35,7 +35,11 @@ print(json.dumps([codes, "torch" in sys.modules, peak_memory() / 1e6]))
 def run(config: Path, *steps: str) -> tuple[list[int], bool, float]:
     """Exit codes, whether torch was imported, and peak megabytes, of a process that takes these steps."""
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(config), *steps], capture_output=True, text=True, check=False
+        [sys.executable, "-c", _PROGRAM, str(config), *steps],
+        env={**os.environ, "HF_HOME": str(config.parent / "hub")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     codes, has_torch, megabytes = json.loads(done.stdout.splitlines()[-1])
@@ -60,16 +64,22 @@ def test_so_does_the_plan_of_an_extraction_by_a_server(tmp_path: Path) -> None:
     assert megabytes < MEGABYTES
 
 
+def test_the_plan_of_a_dataset_of_the_hub_does_not_ask_for_it(job: Job) -> None:
+    """The library of such datasets takes any `torch` in `sys.modules` for one that can be used."""
+    job.write()
+    source = {"huggingFace": {"repo": str(job.folder), "split": "train"}}
+    config = json.loads(job.path.read_text())
+    config["datasets"][0]["source"] = source
+    job.path.write_text(json.dumps(config))
+    codes, has_torch, _ = run(job.path, "plan")
+
+    assert (codes, has_torch) == ([0], False)
+
+
 def test_torch_is_there_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     with without_torch():
+        with without_torch():
+            assert importlib.util.find_spec("torch") is None
         assert importlib.util.find_spec("torch") is None
     assert importlib.util.find_spec("torch") is not None
-
-
-def test_torch_stays_where_it_is_imported_already(monkeypatch: pytest.MonkeyPatch) -> None:
-    imported = ModuleType("torch")
-    monkeypatch.setitem(sys.modules, "torch", imported)
-    with without_torch():
-        assert sys.modules["torch"] is imported
-    assert sys.modules["torch"] is imported

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+
+def hide_torch() -> None:
+    """Makes torch look as if it were not installed, unless it has been imported already."""
+    _replace(PathFinder, _EverythingButTorch)
 
 
 @contextmanager
 def without_torch() -> Iterator[None]:
-    """Makes torch look as if it were not installed, unless it has been imported already.
+    """The same for a while.
 
     transformers imports all of it to read a tokenizer: half a gigabyte and some seconds of CPU, for nothing.
     The image of these steps has none, so what works here works there.
     """
-    if "torch" in sys.modules:
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # Python's own way to say so
+    is_hidden_already = _EverythingButTorch in sys.meta_path
+    hide_torch()
     try:
         yield
     finally:
-        del sys.modules["torch"]
+        if not is_hidden_already:
+            _replace(_EverythingButTorch, PathFinder)
+
+
+class _EverythingButTorch(PathFinder):
+    """Not None in `sys.modules`: libraries take a name that stands there for one that is imported."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where a module lies."""
+        return None if fullname == "torch" else super().find_spec(fullname, path, target)
+
+
+def _replace(finder: type[PathFinder], other: type[PathFinder]) -> None:
+    sys.meta_path[:] = [other if each is finder else each for each in sys.meta_path]
