@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pytest
 import zstandard
@@ -90,6 +91,42 @@ def test_every_kind_of_file_gives_the_same_rows_streamed_or_by_position(tmp_path
         assert len(indexed) == len(ROWS)
         assert list(indexed.rows_at(positions)) == [ROWS[position] for position in positions]
         assert [path.name for path in tmp_path.iterdir()] == [name], "a copy has no name"
+
+
+COLUMNS: dict[str, list[Any]] = {
+    "messages": [[{"role": "user", "content": "w1"}], [], [{"role": "user", "content": "w2"}] * 3],
+    "kind": [1, 0, 1],
+    "tools": [None, [{"name": "f", "limit": 3}], {"name": "g"}],
+}
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["plain columns", "a column that is decoded"])
+def test_files_of_the_datasets_library_give_what_the_library_gives(tmp_path: Path, *, mixed: bool) -> None:
+    turn = {"role": datasets.Value("string"), "content": datasets.Value("string")}
+    features = {"messages": datasets.List(turn), "kind": datasets.ClassLabel(names=["a", "b"])}
+    features |= {"tools": datasets.Json()} if mixed else {}
+    columns = {name: COLUMNS[name] for name in features}
+    made = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+    made.save_to_disk(str(tmp_path))
+    (path,) = tmp_path.glob("*.arrow")
+    opened = file_source(path)
+    expected = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    assert list(opened.rows()) == list(made) == expected
+    assert list(opened.rows([0, 2])) == [expected[0], expected[2]]
+
+
+def test_arrow_is_not_mapped_into_memory_where_its_pages_would_stay(tmp_path: Path) -> None:
+    write_arrow(tmp_path / "rows.arrow")
+    for _ in file_source(tmp_path / "rows.arrow").rows():
+        assert "rows.arrow" not in Path("/proc/self/maps").read_text()
+
+
+def test_an_arrow_file_that_ends_too_soon_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "rows.arrow"
+    write_arrow(path)
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(JobRefusedError, match=r"cannot read .*rows\.arrow as Arrow"):
+        list(file_source(path).rows())
 
 
 def test_a_folder_is_read_in_the_order_of_its_paths(tmp_path: Path) -> None:

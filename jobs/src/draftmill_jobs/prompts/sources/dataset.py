@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from draftmill_jobs.prompts.sources.base import IndexedRows, unreadable
+from draftmill_jobs.prompts.sources.base import IndexedRows
 
 _BATCH: Final = 64  # rows gathered at once
 
@@ -47,22 +47,9 @@ class DatasetSource:
             yield from self._dataset.__getitems__(batch)
 
 
-def arrow_source(paths: Sequence[Path], identity: str) -> DatasetSource:
-    """The rows of Arrow files, one after another.
-
-    Args:
-        paths: The files.
-        identity: The same as long as the rows are the same.
-
-    Raises:
-        JobRefusedError: A file is none.
-    """
+def map_files(paths: Sequence[Path]) -> DatasetSource:
+    """The rows of Arrow files, one after another."""
     import datasets  # noqa: PLC0415 - heavy, and not always needed
-    import pyarrow as pa  # noqa: PLC0415 - heavy, and not always needed
 
-    try:
-        parts = [datasets.Dataset.from_file(str(path)) for path in paths]
-    except (pa.ArrowInvalid, OSError) as error:
-        raise unreadable(f"cannot read {', '.join(map(str, paths))} as Arrow: {error}") from error
-    dataset = parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts)
-    return DatasetSource(dataset, identity)
+    parts = [datasets.Dataset.from_file(str(path)) for path in paths]
+    return DatasetSource(parts[0] if len(parts) == 1 else datasets.concatenate_datasets(parts), None)

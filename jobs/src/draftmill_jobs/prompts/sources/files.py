@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from draftmill_jobs.prompts.sources.array import array_items
+from draftmill_jobs.prompts.sources.arrow import ArrowSource, rows_of
 from draftmill_jobs.prompts.sources.base import IndexedRows, Source, chosen, unreadable
 from draftmill_jobs.prompts.sources.compression import bare_name, open_stream
-from draftmill_jobs.prompts.sources.dataset import arrow_source
 from draftmill_jobs.prompts.sources.indexes import BatchIndex, LineIndex, parse_row
 from draftmill_jobs.shared.files import sha256_of
 
@@ -42,7 +41,7 @@ def open_file(path: Path) -> Source:
         case ".parquet":
             return ParquetSource(path)
         case ".arrow":
-            return arrow_source([path], sha256_of(path))
+            return ArrowSource([path], sha256_of(path))
         case ".json" if _starts_as_array(path):
             return JsonSource(path)
         case _:
@@ -116,14 +115,7 @@ class ParquetSource(_FileSource):
 
     def rows(self, wanted: Sequence[int] | None = None) -> Iterator[Any]:
         """Yields rows as objects."""
-        start = 0
-        for batch in self._file.iter_batches(batch_size=_BATCH):
-            stop = start + len(batch)
-            if wanted is not None:
-                first, last = bisect_left(wanted, start), bisect_left(wanted, stop)
-                batch = batch.take([position - start for position in wanted[first:last]])  # noqa: PLW2901
-            yield from batch.to_pylist()
-            start = stop
+        return rows_of(self._file.iter_batches(batch_size=_BATCH), wanted)
 
     @contextmanager
     def indexed(self, scratch: Path) -> Iterator[IndexedRows]:

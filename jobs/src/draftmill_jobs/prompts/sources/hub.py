@@ -14,7 +14,9 @@ from typing import Any, Final
 from draftmill_api.manifest import PinnedDataset
 from draftmill_api.v1alpha1.source import HuggingFaceDataset
 from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
-from draftmill_jobs.prompts.sources.dataset import DatasetSource, arrow_source
+from draftmill_jobs.prompts.sources.arrow import ArrowSource
+from draftmill_jobs.prompts.sources.base import Source
+from draftmill_jobs.prompts.sources.dataset import DatasetSource, map_files
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT: Final = 30.0  # seconds for the hub to name a commit
 
 
-def load_pinned(wanted: HuggingFaceDataset, pin: PinnedDataset) -> DatasetSource:
+def load_pinned(wanted: HuggingFaceDataset, pin: PinnedDataset) -> Source:
     """The rows at the pinned commit: from the files that it was loaded to, else loaded again.
 
     Raises:
@@ -31,13 +33,13 @@ def load_pinned(wanted: HuggingFaceDataset, pin: PinnedDataset) -> DatasetSource
     """
     files = [Path(file) for file in pin.files]
     if files and all(file.is_file() for file in files):
-        return arrow_source(files, _identity(wanted, pin.commit))
+        return ArrowSource(files, _identity(wanted, pin.commit))
     dataset = _load(wanted, pin.commit)
     _check_commit(wanted, pin.commit, _commit_of(dataset))
-    return DatasetSource(dataset, _identity(wanted, pin.commit))
+    return _source(dataset, _files_of(dataset), _identity(wanted, pin.commit))
 
 
-def load_and_pin(wanted: HuggingFaceDataset) -> tuple[DatasetSource, PinnedDataset | None]:
+def load_and_pin(wanted: HuggingFaceDataset) -> tuple[Source, PinnedDataset | None]:
     """The rows at the commit that the revision names now, and what brings them back; None of a folder.
 
     Raises:
@@ -48,17 +50,18 @@ def load_and_pin(wanted: HuggingFaceDataset) -> tuple[DatasetSource, PinnedDatas
     dataset = _load(wanted, commit)
     loaded = _commit_of(dataset)
     _check_commit(wanted, commit, loaded)
+    files = _files_of(dataset)
     if loaded is None:
-        return DatasetSource(dataset, None), None
+        return _source(dataset, files, None), None
     pin = PinnedDataset(
         repo=wanted.repo,
         config=wanted.config,
         split=wanted.split,
         revision=wanted.revision,
         commit=loaded,
-        files=_files_of(dataset),
+        files=files,
     )
-    return DatasetSource(dataset, _identity(wanted, loaded)), pin
+    return _source(dataset, files, _identity(wanted, loaded)), pin
 
 
 def _resolve(wanted: HuggingFaceDataset) -> str | None:
@@ -109,10 +112,17 @@ def _identity(wanted: HuggingFaceDataset, commit: str) -> str:
     return f"{wanted.repo} {commit} {wanted.config} {wanted.split}"
 
 
+def _source(dataset: Any, files: list[str], identity: str | None) -> Source:
+    """The rows, read from their files where these hold no others."""
+    if not files:
+        return DatasetSource(dataset, identity)
+    return ArrowSource([Path(file) for file in files], identity)
+
+
 def _files_of(dataset: Any) -> list[str]:
     """The files that hold the rows and no others; none when there are no such files."""
     files = [str(file["filename"]) for file in dataset.cache_files]
-    is_whole = files and len(arrow_source([Path(file) for file in files], "")) == len(dataset)
+    is_whole = files and len(map_files([Path(file) for file in files])) == len(dataset)
     return files if is_whole else []
 
 
