@@ -1,10 +1,10 @@
-"""Going on where a million records end: `make bench-resume`.
+"""Going on where a million records end, and the plan over as many prompts: `make bench-resume`.
 
-Each line of the table is one whole life of `draftmill generate`, from the interpreter's first instruction to
-its exit code, in a folder that an earlier attempt left behind: CPU seconds, which a busy machine bends least,
-and the most memory that the program had. A thousand rows are left to do, so the line ends with the last of
-them; the seconds without a name are what a user waits. Public failure 31 (vllm#30268, #52505): a million rows
-neither fill the memory nor wait for the end to be written.
+Each line of the table is one whole life of `draftmill generate` or `plan`, from the interpreter's first
+instruction to its exit code, in a folder that an earlier attempt left behind: CPU seconds, which a busy
+machine bends least, and the most memory that the program had. A thousand rows are left to do, so the line
+ends with the last of them; the seconds without a name are what a user waits. Public failure 31 (vllm#30268,
+#52505): a million rows neither fill the memory nor wait for the end to be written.
 """
 
 from __future__ import annotations
@@ -75,6 +75,18 @@ def shared(folder: Path, scale: float) -> Result:
     return _line("shared", folder, scale, lambda dataset: dataset, worker="0/2")
 
 
+def planned(folder: Path, scale: float) -> Result:
+    """The look at all prompts before anything is asked."""
+    rows = max(2 * LEFT, round(ROWS * scale))
+    config = _config(folder, make_tiny_model(folder / "model"))
+    config["sampling"] = {"maxCompletionTokens": 1000}
+    with (folder / "prompts.jsonl").open("wb") as prompts:
+        for number in range(rows):
+            prompts.write(orjson.dumps({"prompt": _prompt(number)}) + b"\n")
+    (folder / "job.json").write_text(json.dumps(config))
+    return _result("planned", f"{rows:,} rows", _run("plan", folder / "job.json"))
+
+
 def _line(
     name: str,
     folder: Path,
@@ -89,30 +101,43 @@ def _line(
     with server_program(model) as url:
         config["endpoints"] = [{"name": "s0", "url": url, "engine": "VLLM"}]
         (folder / "job.json").write_text(json.dumps(config))
-        cpu, wall, memory = _generate(folder / "job.json", worker)
+        took = _run("generate", folder / "job.json", worker)
+    return _result(name, f"{rows:,} rows, {left:,} of them to do", took)
+
+
+def _result(name: str, what: str, took: tuple[float, float, float]) -> Result:
+    cpu, wall, memory = took
     return Result(
         name,
-        f"{rows:,} rows, {left:,} of them to do: {cpu:.1f} s of CPU, {wall:.1f} s, {memory:.0f} MB",
+        f"{what}: {cpu:.1f} s of CPU, {wall:.1f} s, {memory:.0f} MB",
         f"{MOST_CPU:.0f} s, {MOST_MEMORY} MB",
         met=cpu < MOST_CPU and memory < MOST_MEMORY,
     )
 
 
-def _leave_behind(folder: Path, model: TinyModel, rows: int, left: int) -> dict[str, Any]:
-    """Writes a source and what an attempt leaves that was killed near its end; returns the config."""
-    source, output = folder / "prompts.jsonl", folder / "out"
-    config = {
+def _config(folder: Path, model: TinyModel) -> dict[str, Any]:
+    return {
         "model": {"name": model.name, "path": str(model.path)},
-        "output": {"path": str(output)},
-        "datasets": [{"name": "A", "source": {"file": {"path": str(source)}}}],
+        "output": {"path": str(folder / "out")},
+        "datasets": [{"name": "A", "source": {"file": {"path": str(folder / "prompts.jsonl")}}}],
         "sampling": {"maxCompletionTokens": 100_000},
         "generation": {"concurrency": 200},
     }
+
+
+def _prompt(number: int) -> str:
+    return f"w{number // 1000} w{number % 1000} {_WORDS}"
+
+
+def _leave_behind(folder: Path, model: TinyModel, rows: int, left: int) -> dict[str, Any]:
+    """Writes a source and what an attempt leaves that was killed near its end; returns the config."""
+    source, output = folder / "prompts.jsonl", folder / "out"
+    config = _config(folder, model)
     rng = random.Random(0)
     (output / "A").mkdir(parents=True)
     with source.open("wb") as prompts, (output / "A" / "raw_responses.jsonl").open("wb") as records:
         for number in range(rows):
-            prompt = f"w{number // 1000} w{number % 1000} {_WORDS}"
+            prompt = _prompt(number)
             prompts.write(orjson.dumps({"prompt": prompt}) + b"\n")
             if number < rows - left:
                 records.write(_record(number, prompt, model, rng))
@@ -159,35 +184,35 @@ def _record(number: int, prompt: str, model: TinyModel, rng: random.Random) -> b
     return orjson.dumps(record) + b"\n"
 
 
-def _generate(config: Path, worker: str) -> tuple[float, float, float]:
+def _run(step: str, config: Path, worker: str = "0/1") -> tuple[float, float, float]:
     """CPU seconds, wall seconds and peak megabytes of one whole run of the program."""
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-P", __file__, "--generate", str(config)],
+        [sys.executable, "-P", __file__, "--run", step, str(config)],
         env={**os.environ, "DRAFTMILL_WORKER": worker},
         capture_output=True,
         text=True,
         check=False,
     )
     if done.returncode:
-        raise SystemExit(f"the generator failed:\n{done.stderr[-4000:]}")
+        raise SystemExit(f"{step} failed:\n{done.stderr[-4000:]}")
     cpu, memory = json.loads(done.stdout.splitlines()[-1])
     return cpu, time.monotonic() - began, memory / 1e6
 
 
-def _program(config: str) -> None:
+def _program(step: str, config: str) -> None:
     import tests.support.without_torch  # noqa: F401, PLC0415 - as in the image, before anything else
     from draftmill_jobs.main import main  # noqa: PLC0415 - of the measured process only
 
-    assert main(["generate", "--config", config]) == 0
+    assert main([step, "--config", config]) == 0
     print(json.dumps([time.process_time(), peak_memory()]))
 
 
-LINES = (resumed, capped, shuffled, shared)
+LINES = (planned, resumed, capped, shuffled, shared)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--generate"]:
-        _program(sys.argv[2])
+    if sys.argv[1:2] == ["--run"]:
+        _program(*sys.argv[2:])
     else:
         sys.exit(measure(LINES, arguments(__doc__, LINES).parse_args()))
