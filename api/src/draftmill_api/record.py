@@ -100,9 +100,13 @@ class DeadLetter(_Line):
     tries: int
     created: str
     expected_tokens: int | None = Field(
-        description="That its answer was to be expected to have; none of a row that was never asked."
+        default=None,
+        description="That its answer was to be expected to have; none of a row that was never asked, nor of "
+        "letters written before these two were.",
     )
-    prompt_bytes: int | None = Field(description="Of its messages as JSON; none of a row never asked.")
+    prompt_bytes: int | None = Field(
+        default=None, description="Of its messages as JSON; none where there are no expected_tokens."
+    )
 
 
 def canonical_json(value: Any) -> bytes:

@@ -67,6 +67,22 @@ async def test_the_summary_says_that_the_rows_which_failed_are_the_long_ones(
     assert "of 32 rows 12 failed, and those have the long prompts" in found.warning
 
 
+async def test_dead_letters_of_before_they_told_what_was_expected_are_counted(
+    job: Job, server: EngineServer
+) -> None:
+    server.script = lambda _: Fail(400)
+    job.datasets = {"A": prompts(3)}
+    await job.use(server).generate()
+    path = job.output / "A" / "dead_letter.jsonl"
+    letters = [json.loads(line) for line in path.read_text().splitlines()]
+    for letter in letters:
+        del letter["expected_tokens"], letter["prompt_bytes"]
+    path.write_text("".join(json.dumps(letter) + "\n" for letter in letters))
+    assert job.finish().progress.errors == 3
+    (found,) = Summary.model_validate_json((job.output / "summary.json").read_bytes()).length_bias
+    assert (found.failed.rows, found.warning) == (0, "")
+
+
 async def test_the_summary_says_what_auto_settled_on_and_why(job: Job, server: EngineServer) -> None:
     job.generation = {"concurrency": "Auto"}
     await job.use(server).generate()

@@ -108,7 +108,7 @@ def audit_folder(folder: Path, table: RowTable | None = None) -> Audit:
     def count_dead_letter(value: Any) -> None:
         tally.errors += 1
         audit.failures.add(value)
-        if value["expected_tokens"] is not None:
+        if value.get("expected_tokens") is not None:
             audit.bias.failed(value["expected_tokens"], value["prompt_bytes"])
 
     def leave_record_out() -> None:
