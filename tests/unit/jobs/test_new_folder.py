@@ -13,7 +13,8 @@ from draftmill_api.manifest import Manifest, RunFingerprint
 from draftmill_api.v1alpha1.synthrun import OnChange
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.facts import read_model
-from draftmill_jobs.output.roots import find_output
+from draftmill_jobs.output import roots
+from draftmill_jobs.output.roots import find_output, own_output
 from draftmill_jobs.plan.planning import plan
 from tests.support.engine_server import EngineServer, Reply
 from tests.support.job import Job, prompts
@@ -174,6 +175,25 @@ async def test_workers_that_start_together_without_a_plan_choose_the_same_folder
     assert {code for code, _ in ended} == {ExitCode.DONE}
     assert_complete(beside(kept_apart)[0], {"A": 60})
     assert kept_apart.finish().progress.ok == 60
+
+
+async def test_a_folder_that_another_worker_begins_while_this_one_looks_is_chosen_by_both(
+    kept_apart: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept_apart.generate()
+    config = ask_at(kept_apart, "0.5").config
+    model, list_folders = read_model(config.model), roots._beside
+    quicker: list[Path] = []
+
+    def list_too_early(base: Path) -> list[Path]:
+        found = list_folders(base)
+        monkeypatch.setattr(roots, "_beside", list_folders)
+        quicker.append(Path(own_output(config, model).output.path))
+        return found
+
+    monkeypatch.setattr(roots, "_beside", list_too_early)
+    assert Path(own_output(config, model).output.path) == quicker[0] == beside(kept_apart)[0]
+    assert len(beside(kept_apart)) == 1
 
 
 async def test_a_folder_that_cannot_be_read_is_refused_rather_than_begun_anew_beside(

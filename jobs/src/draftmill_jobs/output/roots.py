@@ -78,15 +78,18 @@ def _at(root: Path, config: SynthJobConfig) -> SynthJobConfig:
 
 
 def _choose(config: SynthJobConfig, model: TargetModel, base: Path) -> Path:
-    """The first folder with answers to what is asked and no others; else the first that has none at all."""
+    """The first folder with answers to what is asked and no others; else the first that has none at all.
+
+    Or none did when it was looked at before: another worker may have begun it since.
+    """
     known = defaultdict[str, list[PromptIndex]](list)
 
     def fit(root: Path) -> Fit | None:
         return _fit(datasets_of(_at(root, config)), model, config.run, known)
 
     with_answers = (root for root in (base, *_beside(base)) if fit(root) is Fit.SAME)
-    free = (root for root in _names(base, _asked(config, model)) if fit(root) is Fit.FREE)
-    return next(with_answers, None) or next(free)
+    free_or_just_begun = (root for root in _names(base, _asked(config, model)) if fit(root) is not None)
+    return next(with_answers, None) or next(free_or_just_begun)
 
 
 def _fit(
