@@ -294,7 +294,10 @@ async def test_one_lost_request_is_found_by_the_servers_own_count(job: Job, serv
 async def test_a_slow_tail_loses_nothing(job: Job, server: EngineServer) -> None:
     """Public failure 1 (curator#265): a limit on the time of a request lost the longest answers."""
     server.script = lambda request: Reply(delay=4.0 if request.number % 12 == 0 else 0.04)
-    job.datasets, job.generation = {"A": prompts(300)}, {"concurrency": 200, "stallTimeout": "2s"}
+    job.datasets, job.generation = (
+        {"A": prompts(300)},
+        {"concurrency": 60, "stallTimeout": "2s", "connectTimeout": "30s"},
+    )
     async with generating_tokens(server):
         _, progress = await job.use(server).generate()
     assert (progress.ok, progress.retried, server.count) == (300, 0, 300)
