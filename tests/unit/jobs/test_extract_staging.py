@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import ItemsView
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +207,30 @@ def test_the_file_of_a_lost_request_is_deleted_as_soon_as_its_server_has_let_go_
     staging.purge_forgotten()
 
     assert sorted(tmp_path.iterdir()) == [awaited, awaited.with_name(awaited.name + ".lock")]
+
+
+def test_two_threads_may_give_up_looking_for_one_file_at_the_same_time(tmp_path: Path) -> None:
+    class Interrupted(dict[str, float]):
+        """Between a thread's look and its deed another one does the same."""
+
+        is_met = False
+
+        def items(self) -> ItemsView[str, float]:  # type: ignore[override]
+            known = dict(self).items()
+            if not self.is_met:
+                self.is_met = True
+                staging.purge_forgotten()
+            return known
+
+    clock = [0.0]
+    staging = Staging(tmp_path, "run-w0", lambda: clock[0])
+    staging._forgotten = Interrupted()
+    staging.forget("lost")
+    clock[0] = HOUR
+
+    staging.purge_forgotten()
+
+    assert staging._forgotten == {}
 
 
 def test_what_a_server_still_writes_for_an_earlier_start_is_deleted_afterwards(tmp_path: Path) -> None:

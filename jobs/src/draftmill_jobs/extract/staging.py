@@ -136,7 +136,7 @@ class Staging:
         known = tuple(self._forgotten.items())  # the event loop adds to it meanwhile
         for request, since in known:
             if now - since > _ORPHAN_SECONDS:
-                self._forgotten.pop(request)
+                self._forgotten.pop(request, None)  # as another thread may do at the same time
         for path in self._files() if known else ():
             if any(request in path.name for request, _ in known) and _is_free(path):
                 self._delete(path)
