@@ -5,7 +5,14 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from draftmill_api.base import ApiModel, Duration, Quantity
-from draftmill_api.jobconfig import AbsolutePath, JobModel, JobOutput, JobRun, refuse_same_name
+from draftmill_api.jobconfig import (
+    AbsolutePath,
+    JobModel,
+    JobOutput,
+    JobRun,
+    newer_field,
+    refuse_same_name,
+)
 from draftmill_api.record import RecordStatus
 from draftmill_api.v1alpha1.extractrun import (
     DEFAULT_IS_TRUE,
@@ -79,7 +86,7 @@ class ExtractJobConfig(ApiModel):
     shard_size: Quantity = "4Gi"
     in_flight_tokens: int = Field(default=65536, ge=1)
     retries: int = Field(default=3, ge=0)
-    outage_timeout: Duration = "1h"
+    outage_timeout: Duration = newer_field("1h")
     verify: Verify = Field(default_factory=Verify)
     gpus: int = Field(default=0, ge=0, le=1, description="Backend Transformers: 0 is CPU, 1 is CUDA.")
     endpoints: list[Endpoint] = Field(

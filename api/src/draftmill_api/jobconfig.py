@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -76,6 +76,14 @@ class JobDataset(ApiModel):
     chat_template_kwargs: TemplateArguments = Field(default_factory=dict)
 
 
+def newer_field(default: Any) -> Any:
+    """A field that job images of before do not know, nor accept: it is left out while it has its default.
+
+    A run that has begun keeps its images, and gets the config of the newest operator.
+    """
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
 class JobOutput(ApiModel):
     """Where a job's result goes."""
 
@@ -85,7 +93,7 @@ class JobOutput(ApiModel):
 class SynthJobOutput(JobOutput):
     """Where the answers go, and how."""
 
-    on_change: OnChange = OnChange.REFUSE
+    on_change: OnChange = newer_field(OnChange.REFUSE)
     compression: Compression = Compression.NONE
 
 

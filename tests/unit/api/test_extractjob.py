@@ -45,3 +45,8 @@ def test_layers_are_chosen_in_one_way(layers: dict[str, Any]) -> None:
 def test_no_default_layers_does_not_mean_the_default_ones() -> None:
     with pytest.raises(ValidationError, match=r"layers\.default is true or left out"):
         config(layers={"default": False})
+
+
+def test_job_images_of_before_are_told_nothing_that_they_do_not_know() -> None:
+    assert "outageTimeout" not in config().to_json()
+    assert config(outageTimeout="5m").to_json()["outageTimeout"] == "5m"

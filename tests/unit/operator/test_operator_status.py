@@ -189,6 +189,13 @@ def test_a_run_that_was_planned_before_there_was_a_choice_of_folder_goes_on_in_i
     assert finished.output.path == "prepared"
 
 
+def test_job_images_of_before_are_told_nothing_that_they_do_not_know() -> None:
+    assert sorted(SYNTH.config(run(), ()).to_json()["output"]) == ["compression", "path"]
+    assert sorted(SYNTH.config(run(planned()), ()).to_json()["output"]) == ["compression", "path"]
+    wanted = {"path": "prepared", "onChange": "NewFolder"}
+    assert SYNTH.config(run(output=wanted), ()).to_json()["output"]["onChange"] == "NewFolder"
+
+
 def test_a_reached_cap_is_success_and_said() -> None:
     status = completed(planned(), cap_reached=True)
     assert (status.phase, status.reason) == (Phase.SUCCEEDED, "CapReached")
