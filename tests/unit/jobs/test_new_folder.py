@@ -206,6 +206,17 @@ async def test_a_folder_that_cannot_be_read_is_refused_rather_than_begun_anew_be
     assert beside(kept_apart) == []
 
 
+def test_answers_that_were_too_long_to_be_asked_for_leave_the_first_folder_free(kept_apart: Job) -> None:
+    longest = kept_apart.sampling["maxCompletionTokens"]
+    kept_apart.sampling["maxCompletionTokens"] = 1_000_000
+    with pytest.raises(JobRefusedError, match="lower it or raise contextLength"):
+        plan(kept_apart.config)
+
+    kept_apart.sampling["maxCompletionTokens"] = longest
+    assert plan(kept_apart.config).output == ""
+    assert beside(kept_apart) == []
+
+
 def test_there_is_no_place_beside_the_root_of_the_volume(kept_apart: Job) -> None:
     config = kept_apart.config
     output = config.output.model_copy(update={"path": "/data/."})

@@ -49,6 +49,7 @@ def plan(config: SynthJobConfig) -> PlanResult:
     if config.model.hugging_face is not None:
         download_model(Path(config.model.path), config.model.hugging_face)
     model = read_model(config.model)
+    _check_answers(config, model)  # before a folder is bound to what is changed then
     config = own_output(config, model)
     output = Path(config.output.path)
     for dataset in datasets_of(config):
@@ -64,7 +65,7 @@ def plan(config: SynthJobConfig) -> PlanResult:
             survey.unusable,
             survey.prompt_tokens,
         )
-    _check_lengths(config, model, surveys)
+    _warn_of_long_prompts(config, model, surveys)
     return PlanResult(
         model=model.facts,
         output=below_volume(output) if output != wanted else "",
@@ -170,19 +171,22 @@ def _tokens(dataset: DatasetSettings, prompt: Prompt, tokenizer: Tokenizer) -> i
     return len(tokenizer.prompt_ids(prompt.messages, prompt.tools, dataset.chat_template_kwargs))
 
 
-def _check_lengths(config: SynthJobConfig, model: TargetModel, surveys: list[Survey]) -> None:
+def _check_answers(config: SynthJobConfig, model: TargetModel) -> None:
     """Answers that are longer than the servers' sequences would fail row by row."""
     limit = config.context_length or model.facts.context_length
-    if limit is None:
-        return
-    for dataset, survey in zip(datasets_of(config), surveys, strict=True):
-        if dataset.sampling.max_completion_tokens >= limit:
+    for dataset in datasets_of(config):
+        if limit is not None and dataset.sampling.max_completion_tokens >= limit:
             raise JobRefusedError(
                 "AnswersTooLong",
                 f"dataset {dataset.name}: maxCompletionTokens {dataset.sampling.max_completion_tokens} "
                 f"leaves no room for a prompt in {limit} tokens of context; lower it or raise contextLength",
             )
-        if survey.longest_prompt >= limit:
+
+
+def _warn_of_long_prompts(config: SynthJobConfig, model: TargetModel, surveys: list[Survey]) -> None:
+    limit = config.context_length or model.facts.context_length
+    for survey in surveys:
+        if limit is not None and survey.longest_prompt >= limit:
             log.warning(
                 "dataset %s: the longest prompt has %d tokens, the context %d; such rows are dead letters",
                 survey.name,
