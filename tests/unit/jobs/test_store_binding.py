@@ -43,6 +43,12 @@ def test_a_store_that_is_bound_to_something_else_is_refused_with_both_values(
     assert _content(tmp_path) == before
 
 
+def test_of_several_differences_the_gravest_is_named_each_time(tmp_path: Path) -> None:
+    written(tmp_path, ROWS)
+    with pytest.raises(JobRefusedError, match="another modelFingerprint"):
+        writer(tmp_path, binding=binding(**{part: value for part, (value, _) in ANOTHER.items()}))
+
+
 def test_every_part_of_a_binding_that_can_be_another_is_looked_at() -> None:
     assert {*ANOTHER, "layer_convention"} == set(StoreBinding.model_fields)
     assert len(LayerConvention) == 1

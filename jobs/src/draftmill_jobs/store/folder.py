@@ -92,8 +92,8 @@ def check_same(folder: Path, before: StoreBinding, now: StoreBinding) -> None:
     """
     old, new = before.model_dump(mode="json", by_alias=True), now.model_dump(mode="json", by_alias=True)
     unknown = {"backend"} if before.backend is None or now.backend is None else set()
-    for what in old.keys() - unknown:
-        if old[what] != new[what]:
+    for what in old:
+        if what not in unknown and old[what] != new[what]:
             raise StoreDiffersError(
                 f"{folder} holds states with another {what}: {old[what]} there, {new[what]} now"
             )
