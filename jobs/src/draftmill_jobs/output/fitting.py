@@ -60,7 +60,7 @@ def _check_empty(folder: Path) -> None:
                 "OutputFolderUnbound",
                 f"{path} has answers, but {RUN_FILE} is not beside it, which says what they were asked with: "
                 f"others would be mixed with them. Put its {RUN_FILE} back, move the files away, choose "
-                "another output.path, or set output.onChange to NewFolder",
+                "another output.path, or create the run again with output.onChange: NewFolder",
             )
 
 

@@ -75,7 +75,7 @@ def differs(folder: Path, before: str, now: str, changes: str) -> OtherAnswersEr
         "OutputFolderDiffers",
         f"{folder} holds other answers than are asked for, which do not mix (fingerprint {before} there, "
         f"{now} now): {changes}. Ask as before, choose another output.path, or "
-        "set output.onChange to NewFolder",
+        "create the run again with output.onChange: NewFolder",
     )
 
 

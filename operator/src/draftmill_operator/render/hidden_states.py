@@ -45,10 +45,10 @@ def hidden_states_server(model: Model, server: Server, plan: ExtractPlan, in_fli
 def staging_bytes(plan: ExtractPlan, in_flight_tokens: int) -> int:
     """Size of the folder between server and extractor: all tokens on their way, and some room.
 
-    One row that is longer than `in_flight_tokens` is on its way alone; but while a server proves itself, with
-    no other rows on their way, there are two at once, the second of which may be as long.
+    While a server proves itself two further rows are on their way, each of which may be the longest: after a
+    connection was lost, beside rows that the same server still has.
     """
-    tokens = max(in_flight_tokens, 2 * plan.longest_row)
+    tokens = in_flight_tokens + 2 * plan.longest_row
     width = len(plan.layer_ids) * plan.model.hidden_size
     needed = tokens * (width * _BYTES_PER_VALUE + _BYTES_PER_TOKEN)
     return math.ceil(max(needed * _SLACK, needed + _LEAST_SLACK) / MEBIBYTE) * MEBIBYTE
