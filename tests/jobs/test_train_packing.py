@@ -92,6 +92,13 @@ def test_noise_moves_what_the_drafter_sees_by_a_bounded_amount_and_the_same_each
     assert torch.equal(noisy.packed.last, plain.packed.last)
 
 
+def test_a_rank_without_rows_has_a_batch_with_noise_too() -> None:
+    batch = Reading(Rows(corrupt=frozenset({2})), 3, (3, 16), noise=0.05).batch((2,), 0)
+
+    assert batch.packed.states.shape == (0, 3, 16)
+    assert batch.corrupt == (2,)
+
+
 def test_batches_come_in_order_and_a_broken_row_is_named() -> None:
     reading = Reading(Rows(corrupt=frozenset({2})), 3, (3, 16))
     batches = list(Prefetcher(reading, [((1,), 0), ((2, 3), 0), ((2,), 0), ((), 0)]))

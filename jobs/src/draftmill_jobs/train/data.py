@@ -134,9 +134,8 @@ class Reading:
         )
         entering = states[:, :-1]
         if self.noise:
-            entering = entering + torch.cat(
-                [self._noise(row, epoch, len(one.mask)) for row, one in zip(numbers, read, strict=True)]
-            )
+            noise = (self._noise(row, epoch, len(one.mask)) for row, one in zip(numbers, read, strict=True))
+            entering = entering + torch.cat([torch.empty(0, *self.shape), *noise])
         packed = PackedStates(torch.from_numpy(ids), entering, states[:, -1])
         return PackedBatch(
             tuple(numbers), lengths, mask, packed, lay_out(lengths, mask, self.steps), tuple(corrupt)
