@@ -66,6 +66,16 @@ def test_the_attention_for_gpus_mixes_as_the_definition_does(bench: Bench) -> No
         assert flex.mean_losses(rows, STEPS) == pytest.approx(plain.mean_losses(rows, STEPS), rel=1e-4)
 
 
+def test_a_batch_in_which_nothing_is_scored_has_no_loss_on_gpus_either() -> None:
+    """A rank's part of a small batch may have no rows at all, or none of an answer."""
+    bench = make_bench(dtype=torch.float32, attention=flex_ttt_attention)
+    loss = bench.loss([random_row(bench.config, 7, range(0), seed=1).in_float32()], STEPS)
+    loss.backward()
+
+    assert loss.item() == 0
+    assert not any(x.grad.any() for x in bench.drafter.parameters() if x.grad is not None)
+
+
 def test_the_loss_in_float32_is_that_in_float64(bench: Bench) -> None:
     narrow = make_bench(dtype=torch.float32)
     rows = rows_of_many_shapes(bench)

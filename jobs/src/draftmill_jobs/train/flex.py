@@ -21,6 +21,8 @@ from draftmill_jobs.train.layout import Layout
 
 def flex_ttt_attention(queries: Tensor, prefix: Keys, own: Sequence[Keys], layout: Layout) -> Tensor:
     """See `TttAttention`."""
+    if not layout.windows:
+        return queries  # there are none
     attend = _compiled() if queries.is_cuda else flex_attention
     out, beside = attend(
         *(x[None] for x in (queries, *prefix)),
