@@ -139,3 +139,18 @@ async def test_how_fast_a_lone_request_is_is_measured(
     server.preflight = lambda request: Reply(delay=0.05 if request.payload.get("stop_token_ids") else 0.25)
     await job.use(server).generate()
     assert told == [pytest.approx(15 / 0.2, rel=0.3)]
+
+
+async def test_the_wait_for_a_place_is_no_time_of_the_request(
+    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = list[float]()
+    monkeypatch.setattr(Outlook, "alone", lambda _, tokens_per_second: told.append(tokens_per_second))
+    job.generation = {"concurrency": 1}
+    async with EngineServer(job.model) as slower:
+        for each, seconds in ((server, 0.2), (slower, 0.3)):
+            each.preflight = lambda request, seconds=seconds: Reply(
+                delay=0.05 if request.payload.get("stop_token_ids") else 0.05 + seconds
+            )
+        await job.use(server, slower).generate()
+    assert sorted(told) == [pytest.approx(15 / seconds, rel=0.2) for seconds in (0.3, 0.2)]

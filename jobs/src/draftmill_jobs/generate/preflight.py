@@ -110,6 +110,17 @@ class Preflight:
         prompt_ids: list[int],
         stop_ids: tuple[int, ...] = (),
     ) -> Answer:
+        answer, _ = await self._timed(endpoint, arguments, prompt_ids, stop_ids)
+        return answer
+
+    async def _timed(
+        self,
+        endpoint: Endpoint,
+        arguments: dict[str, Any],
+        prompt_ids: list[int],
+        stop_ids: tuple[int, ...] = (),
+    ) -> tuple[Answer, float]:
+        """An answer, and the seconds that it took once it had a place."""
         ask = Ask(
             request_id=f"preflight-{uuid.uuid4().hex}",
             model=self._model.name,
@@ -121,8 +132,9 @@ class Preflight:
             stop_ids=stop_ids,
         )
         with await self._limiter.probe(endpoint):
+            began = self._pool.clock()
             try:
-                return await self._pool.ask(endpoint, ask)
+                answer = await self._pool.ask(endpoint, ask)
             except RequestFailedError as failure:
                 if failure.verdict is Verdict.RETRY and failure.kind not in _WRONG:
                     raise
@@ -131,6 +143,7 @@ class Preflight:
                     f"endpoint {endpoint.spec.name} ({endpoint.spec.url}{endpoint.route.path}) has no answer "
                     f"to a small question that can be used: {failure.message}",
                 ) from failure
+            return answer, self._pool.clock() - began
 
     async def _local_ids(self, arguments: dict[str, Any]) -> list[int]:
         try:
@@ -202,12 +215,10 @@ class Preflight:
         """
         if endpoint.load:
             return
-        clock = self._pool.clock
-        began = clock()
-        short = await self._ask(endpoint, arguments, prompt_ids, stop_ids=(answer.output_ids[0],))
-        between = clock()
-        long = await self._ask(endpoint, arguments, prompt_ids)
-        tokens, seconds = len(long.output_ids) - len(short.output_ids), clock() - between - (between - began)
+        stop_ids = (answer.output_ids[0],)
+        short, before = await self._timed(endpoint, arguments, prompt_ids, stop_ids)
+        long, whole = await self._timed(endpoint, arguments, prompt_ids)
+        tokens, seconds = len(long.output_ids) - len(short.output_ids), whole - before
         if tokens > 0 and seconds > 0:
             self._alone(tokens / seconds)
 
