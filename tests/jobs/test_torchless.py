@@ -31,6 +31,15 @@ codes = [main([step, "--config", config]) for step in steps]
 print(json.dumps([codes, "torch" in sys.modules, peak_memory() / 1e6]))
 """
 
+_OWN_TOKENIZER: Final = """
+from torch import TensorType
+from transformers import PreTrainedTokenizerFast
+
+
+class OwnTokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
 
 def run(config: Path, *steps: str) -> tuple[list[int], bool, float]:
     """Exit codes, whether torch was imported, and peak megabytes, of a process that takes these steps."""
@@ -74,6 +83,23 @@ def test_the_plan_of_a_dataset_of_the_hub_does_not_ask_for_it(job: Job) -> None:
     codes, has_torch, _ = run(job.path, "plan")
 
     assert (codes, has_torch) == ([0], False)
+
+
+def test_a_tokenizer_whose_own_code_imports_it_gets_it(job: Job) -> None:
+    """As that of glm-4-9b-chat does, for a type."""
+    (job.model.path / "tokenization_own.py").write_text(_OWN_TOKENIZER)
+    settings = job.model.path / "tokenizer_config.json"
+    own = {
+        "tokenizer_class": "OwnTokenizer",
+        "auto_map": {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]},
+    }
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | own))
+    config = json.loads(job.write().read_text())
+    config["model"]["trustRemoteCode"] = True
+    job.path.write_text(json.dumps(config))
+    codes, has_torch, _ = run(job.path, "plan")
+
+    assert (codes, has_torch) == ([0], True)
 
 
 def test_torch_is_there_again_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,35 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.model.byte_table import ByteTable, read_byte_table
+from draftmill_jobs.shared.torchless import show_torch
 
 
 class TemplateError(Exception):
     """The chat template refuses these messages."""
+
+
+def _load(folder: Path, *, trust_remote_code: bool) -> Any:
+    """Without torch, unless code of the folder imports it and it is installed."""
+    import transformers  # noqa: PLC0415 - heavy, and not always needed
+
+    load = partial(
+        transformers.AutoTokenizer.from_pretrained,
+        folder,
+        trust_remote_code=trust_remote_code,
+        local_files_only=True,
+    )
+    try:
+        return load()
+    except ImportError:
+        if trust_remote_code and show_torch():
+            return load()
+        raise
 
 
 class Tokenizer:
@@ -35,13 +54,10 @@ class Tokenizer:
         """
         os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
         os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-        import transformers  # noqa: PLC0415 - heavy, and not always needed
         from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415 - heavy, and not always needed
 
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                folder, trust_remote_code=trust_remote_code, local_files_only=True
-            )
+            tokenizer = _load(folder, trust_remote_code=trust_remote_code)
         except (OSError, ValueError, ImportError, KeyError, StrictDataclassError) as error:
             hint = (
                 "" if trust_remote_code else " (if it needs the folder's code: model.trustRemoteCode: true)"

@@ -14,6 +14,13 @@ def hide_torch() -> None:
     _replace(PathFinder, _EverythingButTorch)
 
 
+def show_torch() -> bool:
+    """Takes that back; whether it was hidden."""
+    was_hidden = _EverythingButTorch in sys.meta_path
+    _replace(_EverythingButTorch, PathFinder)
+    return was_hidden
+
+
 @contextmanager
 def without_torch() -> Iterator[None]:
     """The same for a while.
@@ -27,7 +34,7 @@ def without_torch() -> Iterator[None]:
         yield
     finally:
         if not is_hidden_already:
-            _replace(_EverythingButTorch, PathFinder)
+            show_torch()
 
 
 class _EverythingButTorch(PathFinder):
