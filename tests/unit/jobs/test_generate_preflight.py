@@ -10,7 +10,7 @@ import pytest
 from draftmill_api.exitcode import ExitCode
 from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.generate.outlook import Outlook
-from tests.support.engine_server import EngineServer, Reply, answer_ids
+from tests.support.engine_server import EngineServer, Reply, Script, answer_ids
 from tests.support.job import Job
 from tests.support.tiny_model import CLOSE, END, Thinking, TinyModel
 
@@ -133,12 +133,12 @@ async def test_an_answer_that_stops_by_itself_ends_with_the_models_stop_token(
 async def test_how_fast_a_lone_request_is_is_measured(
     job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixteen tokens take 0.2 s more than one, and all that a request takes besides does not count."""
+    """Sixteen tokens take a second more than one, and all that a request takes besides does not count."""
     told = list[float]()
     monkeypatch.setattr(Outlook, "alone", lambda _, tokens_per_second: told.append(tokens_per_second))
-    server.preflight = lambda request: Reply(delay=0.05 if request.payload.get("stop_token_ids") else 0.25)
+    server.preflight = lambda request: Reply(delay=0.05 if request.payload.get("stop_token_ids") else 1.05)
     await job.use(server).generate()
-    assert told == [pytest.approx(15 / 0.2, rel=0.3)]
+    assert told == [pytest.approx(15, rel=0.3)]
 
 
 async def test_the_wait_for_a_place_is_no_time_of_the_request(
@@ -148,9 +148,11 @@ async def test_the_wait_for_a_place_is_no_time_of_the_request(
     monkeypatch.setattr(Outlook, "alone", lambda _, tokens_per_second: told.append(tokens_per_second))
     job.generation = {"concurrency": 1}
     async with EngineServer(job.model) as slower:
-        for each, seconds in ((server, 0.2), (slower, 0.3)):
-            each.preflight = lambda request, seconds=seconds: Reply(
-                delay=0.05 if request.payload.get("stop_token_ids") else 0.05 + seconds
-            )
+        server.preflight, slower.preflight = _taking(0.8), _taking(1.2)
         await job.use(server, slower).generate()
-    assert sorted(told) == [pytest.approx(15 / seconds, rel=0.2) for seconds in (0.3, 0.2)]
+    assert sorted(told) == [pytest.approx(15 / seconds, rel=0.2) for seconds in (1.2, 0.8)]
+
+
+def _taking(seconds: float) -> Script:
+    """Of more than one token, so many seconds more."""
+    return lambda request: Reply(delay=0.05 if request.payload.get("stop_token_ids") else 0.05 + seconds)
