@@ -171,7 +171,7 @@ LISTED = (
         smallest_synth_run,
         {"done": 428, "total": 10000, "requestsPerSecond": "1.1"},
         ("NAME", "PHASE", "DONE", "TOTAL", "ERRORS", "REQ/S", "TOK/S", "AVG-TOK", "ETA", "AGE"),
-        ("SERVERS", "MODEL", "REASON"),
+        ("SERVERS", "MODEL", "OUTPUT", "REASON"),
         {"428", "10000", "1.1"},
     ),
     Listed(

@@ -162,7 +162,10 @@ def test_norm_and_head_of_a_text_model_inside_another_are_found(llama: Made, tmp
 def test_a_folder_without_weights_is_refused(llama: Made, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text((llama.folder / "config.json").read_text())
 
-    with pytest.raises(JobRefusedError, match="has no safetensors files; the teacher self-check needs it"):
+    with pytest.raises(
+        JobRefusedError,
+        match="has no safetensors files; the teacher self-check needs final norm",
+    ):
         load_head(tmp_path, FACTS)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,15 +88,16 @@ def test_the_plan_of_a_dataset_of_the_hub_does_not_ask_for_it(job: Job) -> None:
 
 def test_a_tokenizer_whose_own_code_imports_it_gets_it(job: Job) -> None:
     """As that of glm-4-9b-chat does, for a type."""
-    (job.model.path / "tokenization_own.py").write_text(_OWN_TOKENIZER)
-    settings = job.model.path / "tokenizer_config.json"
+    model = shutil.copytree(job.model.path, job.folder / "model")  # that of other tests stays as it is
+    (model / "tokenization_own.py").write_text(_OWN_TOKENIZER)
+    settings = model / "tokenizer_config.json"
     own = {
         "tokenizer_class": "OwnTokenizer",
         "auto_map": {"AutoTokenizer": [None, "tokenization_own.OwnTokenizer"]},
     }
     settings.write_text(json.dumps(json.loads(settings.read_text()) | own))
     config = json.loads(job.write().read_text())
-    config["model"]["trustRemoteCode"] = True
+    config["model"] |= {"path": str(model), "trustRemoteCode": True}
     job.path.write_text(json.dumps(config))
     codes, has_torch, _ = run(job.path, "plan")
 
