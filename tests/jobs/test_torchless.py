@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
 from tests.support.job import Job
 from tests.support.server_program import server_program
+from tests.support.tiny_model import make_tiny_model
 
 MEGABYTES: Final = 200
 """With everything that the steps load: 130 when this was written."""
@@ -88,7 +88,7 @@ def test_the_plan_of_a_dataset_of_the_hub_does_not_ask_for_it(job: Job) -> None:
 
 def test_a_tokenizer_whose_own_code_imports_it_gets_it(job: Job) -> None:
     """As that of glm-4-9b-chat does, for a type."""
-    model = shutil.copytree(job.model.path, job.folder / "model")  # that of other tests stays as it is
+    model = make_tiny_model(job.folder / "model").path  # that of other tests stays as it is
     (model / "tokenization_own.py").write_text(_OWN_TOKENIZER)
     settings = model / "tokenizer_config.json"
     own = {
