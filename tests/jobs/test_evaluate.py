@@ -76,10 +76,27 @@ def test_only_what_came_since_counts() -> None:
     assert Drafted(50, 60, (45, 15)) - Drafted(10, 5, (5,)) == Drafted(40, 55, (40, 15))
 
 
-def test_sglang_says_it_with_each_answer() -> None:
-    metas = [{"spec_verify_ct": 5, "completion_tokens": 16}, {"spec_verify_ct": 4, "completion_tokens": 13}]
+@pytest.mark.parametrize("name", ["spec_correct_drafts_histogram", "spec_accept_histogram"])
+def test_sglang_says_with_each_answer_how_many_drafts_its_cycles_accepted(name: str) -> None:
+    """Versions before 0.5.23 call it otherwise; the last cycle may accept more than the answer has room for."""
+    metas = [
+        {"spec_verify_ct": 5, "completion_tokens": 14, name: [1, 0, 1, 3]},
+        {"spec_verify_ct": 4, "completion_tokens": 7, name: [2, 2]},
+    ]
 
-    assert of_sglang(metas) == Drafted(9, 18)
+    assert of_sglang(metas) == Drafted(9, 13, (6, 4, 3))
+
+
+def test_a_sglang_without_those_counts_is_known_by_the_length_of_its_answers() -> None:
+    told = {"spec_verify_ct": 4, "completion_tokens": 7, "spec_accept_histogram": [2, 2]}
+
+    assert of_sglang([{"spec_verify_ct": 5, "completion_tokens": 16}, told]) == Drafted(9, 12)
+
+
+def test_an_answer_of_one_token_took_no_cycle_and_is_no_sign_that_sglang_does_not_draft() -> None:
+    told = {"spec_verify_ct": 4, "completion_tokens": 7, "spec_accept_histogram": [2, 2]}
+
+    assert of_sglang([{"completion_tokens": 1}, told]) == Drafted(4, 2, (2,))
     assert of_sglang([{"completion_tokens": 16}]) is None
 
 
@@ -143,6 +160,25 @@ async def test_both_servers_are_asked_the_same_and_compared(job: TrainJob, model
         assert each.by_position == [1.0] * ACCEPTED
         assert each.ratio == each.drafting_tokens_per_second / each.plain_tokens_per_second
     assert {request.payload["temperature"] for request in plain.requests + drafting.requests} == {0.0}
+
+
+async def test_sglang_is_asked_and_compared_as_vllm_is(job: TrainJob, model: TinyModel) -> None:
+    def drafts(body: dict[str, Any]) -> None:
+        cycles = (LENGTH - 1) // (ACCEPTED + 1)
+        body["meta_info"] |= {"spec_verify_ct": cycles, "spec_correct_drafts_histogram": [0, 1, 0, cycles - 1]}
+
+    async with (
+        EngineServer(model) as plain,
+        EngineServer(model, lambda _: Reply(edit=drafts)) as drafting,
+    ):
+        asked(job, plain, drafting)
+        for server in ("plain", "drafting"):
+            job.fields["evaluation"][server]["engine"] = "SGLang"
+        (found,) = (await measured(job)).measured
+
+    assert (found.prompts, found.identical, found.cycles) == (3, 3, 9)
+    assert found.acceptance_length == pytest.approx(1 + 7 / 3)
+    assert found.by_position == pytest.approx([1, 2 / 3, 2 / 3])
 
 
 async def test_answers_that_differ_are_counted(job: TrainJob, model: TinyModel) -> None:
