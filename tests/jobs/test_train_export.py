@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,26 +143,47 @@ def test_an_export_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["fc.weight", "d2t", "t2d", "midlayer.mlp.up_proj.weight"])
-def test_a_tensor_that_is_missing_or_changed_on_disk_is_found(tmp_path: Path, name: str) -> None:
+def test_a_tensor_that_changed_on_disk_is_found(tmp_path: Path, name: str) -> None:
     meant = trained(deepseek=True)
     export_flat(meant, tmp_path / "drafter")
-    path = tmp_path / "drafter" / "model.safetensors"
-    tensors = load_file(path)
-    tensors[name] = tensors[name].roll(1, 0)
-    save_file(tensors, path)
+    change_tensors(tmp_path / "drafter", lambda tensors: tensors | {name: tensors[name].roll(1, 0)})
 
-    with pytest.raises(JobFailedError, match="is not what was trained"):
+    with pytest.raises(JobFailedError, match=f"{name} is not what was trained"):
         verify(tmp_path / "drafter", meant, meant.layer_ids[DraftEngine.VLLM])
 
 
-def test_a_map_left_out_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensors: without(tensors, "fc.weight"), "lacks, or has beyond a drafter's: fc.weight"),
+        (lambda tensors: tensors | {"fc.weight": tensors["fc.weight"][:, 1:].clone()}, "shape of fc.weight"),
+        (lambda tensors: tensors | {"fc.weight": tensors["fc.weight"].float()}, "fc.weight is not what"),
+        (lambda tensors: tensors | {"fc.bias": torch.zeros(16)}, "beyond a drafter's: fc.bias"),
+        (lambda tensors: tensors | {"embed_tokens.weight": torch.zeros(50, 16)}, "embed_tokens.weight is not"),
+        (lambda tensors: without(tensors, "d2t", "t2d"), "d2t, t2d is not what was trained"),
+    ],
+    ids=["missing", "cut", "wider", "beyond", "embeddings", "no map"],
+)
+def test_names_shapes_and_types_are_looked_at_again(
+    tmp_path: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], words: str
+) -> None:
     meant = trained(deepseek=True)
     export_flat(meant, tmp_path / "drafter")
-    path = tmp_path / "drafter" / "model.safetensors"
-    save_file({name: x for name, x in load_file(path).items() if name not in ("d2t", "t2d")}, path)
+    change_tensors(tmp_path / "drafter", change)
 
-    with pytest.raises(JobFailedError, match="d2t is not what was trained"):
+    with pytest.raises(JobFailedError, match=words):
         verify(tmp_path / "drafter", meant, meant.layer_ids[DraftEngine.VLLM])
+
+
+def change_tensors(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+) -> None:
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path)
+
+
+def without(tensors: dict[str, torch.Tensor], *names: str) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in tensors.items() if name not in names}
 
 
 def test_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:
