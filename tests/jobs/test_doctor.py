@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,24 @@ def test_states_of_something_else_are_a_fault_of_the_extraction(
     assert stage(found) is Stage.EXTRACTION
     assert found[check].finding.outcome is Outcome.WRONG
     assert words in found[check].finding.message
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 0.0])
+def test_states_that_are_no_numbers_or_zero_are_a_fault_of_the_extraction(
+    trained: ToyDrafter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    """A store refuses them when they are written: this one comes from something that did not look."""
+    for check in ("_check_finite", "_check_nonzero"):
+        monkeypatch.setattr(f"draftmill_jobs.store.checks.{check}", lambda *_: None)
+    rows = fresh_rows()
+    states = [each.clone() for each in rows.states]
+    states[7][3, 1] = value
+    found = verdicts(write_toy_store(tmp_path / "store", rows.with_states(states)), trained)
+
+    assert stage(found) is Stage.EXTRACTION
+    said = found["numbers of the states"].finding
+    assert said.outcome is Outcome.WRONG
+    assert ("0 have NaN or infinite values and 1 are" if value == 0 else "1 have NaN") in said.message
 
 
 def test_a_row_that_has_changed_on_disk_is_a_fault_of_the_store(trained: ToyDrafter, tmp_path: Path) -> None:
@@ -175,6 +194,35 @@ def test_layer_ids_that_no_engine_reads_rightly_are_a_fault_of_the_export(
     assert "no engine would give it those" in found["layer ids of the drafter"].finding.message
 
 
+def test_layer_ids_left_to_the_engine_are_a_fault_of_the_export_where_it_takes_others(
+    drafter: ToyDrafter, tmp_path: Path
+) -> None:
+    drafter.set_config(eagle_config=None)
+    found = verdicts(write_toy_store(tmp_path / "store", fresh_rows()), drafter)
+
+    assert stage(found) is Stage.EXPORT
+    assert "its config names none: engines take [2, 2, 1]" in found["layer ids of the drafter"].finding.message
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fc.weight": torch.full((64, 3 * 64), math.nan)}, "NaN or infinite values in fc.weight"),
+        ({"fc.weight": torch.zeros(64, 64)}, "shape of fc.weight"),
+        ({"midlayer.self_attn.sinks": torch.zeros(4)}, "beyond a drafter's: midlayer.self_attn.sinks"),
+    ],
+    ids=["no numbers", "another shape", "one too many"],
+)
+def test_weights_that_are_not_a_drafters_are_a_fault_of_the_export(
+    drafter: ToyDrafter, tmp_path: Path, change: dict[str, torch.Tensor], words: str
+) -> None:
+    drafter.set_tensors(**change)
+    found = verdicts(write_toy_store(tmp_path / "store", fresh_rows()), drafter)
+
+    assert stage(found) is Stage.EXPORT
+    assert words in found["files of the drafter"].finding.message
+
+
 def test_a_folder_for_sglang_is_right_too_and_says_so(drafter: ToyDrafter, tmp_path: Path) -> None:
     drafter.set_config(
         eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 1, 2], "use_aux_hidden_state": True}
@@ -185,6 +233,26 @@ def test_a_folder_for_sglang_is_right_too_and_says_so(drafter: ToyDrafter, tmp_p
     said = found["layer ids of the drafter"].finding.message
     assert "is read by sglang as [1, 2, 3]" in said
     assert "vllm would take other layers" in said
+
+
+def test_a_map_that_was_made_for_other_data_is_a_fault_of_the_vocabulary(
+    drafter: ToyDrafter, tmp_path: Path
+) -> None:
+    rows, few = fresh_rows(), 12
+    said = np.concatenate([rows.answer(row) for row in range(ROWS)])
+    ids = np.sort(np.argsort(np.bincount(said, minlength=64), kind="stable")[:few])
+    inside = np.zeros(64, np.bool_)
+    inside[ids] = True
+    drafter.set_config(draft_vocab_size=few)
+    drafter.set_tensors(
+        d2t=torch.from_numpy(ids - np.arange(few)),
+        t2d=torch.from_numpy(inside),
+        **{"lm_head.weight": torch.zeros(few, 64, dtype=torch.bfloat16)},
+    )
+    found = verdicts(write_toy_store(tmp_path / "store", rows), drafter)
+
+    assert stage(found) is Stage.VOCABULARY
+    assert "it was made for other data" in found["draft vocabulary"].finding.message
 
 
 def test_a_map_of_zeros_is_a_fault_of_the_vocabulary(drafter: ToyDrafter, tmp_path: Path) -> None:
@@ -258,7 +326,30 @@ def test_the_command_ends_with_the_stage_and_an_exit_code(
 
 
 @pytest.mark.parametrize("rows", ["0", "-3", "many"])
-def test_there_are_rows_to_look_at(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_are_rows_to_look_at(rows: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["doctor", "--store", "s", "--drafter", "d", "--rows", rows])
+        main(["doctor", "--store", str(tmp_path), "--drafter", str(tmp_path), "--rows", rows])
     assert f"{rows} is not a number from 1 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argument", ["--store", "--drafter", "--target"])
+def test_a_folder_that_is_not_there_is_no_fault_of_a_stage(
+    argument: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = dict.fromkeys(("--store", "--drafter", "--target"), str(tmp_path)) | {argument: "nowhere"}
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", *(word for pair in folders.items() for word in pair)])
+
+    assert ended.value.code == 2
+    assert f"argument {argument}: there is no folder nowhere" in capsys.readouterr().err
+
+
+def test_the_folder_of_two_engines_is_told_which_ones_are_in_it(
+    trained: ToyDrafter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = trained.folder.parent
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--store", str(tmp_path), "--drafter", str(both)])
+
+    assert ended.value.code == 2
+    assert f"name {both / 'sglang'} or {both / 'vllm'}" in capsys.readouterr().err

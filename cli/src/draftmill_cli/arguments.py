@@ -139,13 +139,41 @@ def _from_one(text: str) -> int:
     return int(text)
 
 
+def _folder(text: str) -> Path:
+    folder = Path(text)
+    if not folder.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}")
+    return folder
+
+
+def _drafter(text: str) -> Path:
+    folder = _folder(text)
+    inner = sorted(str(path.parent) for depth in ("*", "*/*") for path in folder.glob(f"{depth}/config.json"))
+    if inner and not (folder / "config.json").is_file():
+        raise argparse.ArgumentTypeError(f"{text} is no drafter's own folder: name {' or '.join(inner)}")
+    return folder
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--store", required=True, metavar="DIR", type=Path, help="the hidden states")
     parser.add_argument(
-        "--drafter", required=True, metavar="DIR", type=Path, help="the drafter, of one engine"
+        "--store",
+        required=True,
+        metavar="DIR",
+        type=_folder,
+        help="the hidden states: the output folder of an ExtractRun",
     )
     parser.add_argument(
-        "--target", metavar="DIR", type=Path, help="the target model; most checks need it to be there"
+        "--drafter",
+        required=True,
+        metavar="DIR",
+        type=_drafter,
+        help="the drafter: the folder with its config.json, of one engine where there are two",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="DIR",
+        type=_folder,
+        help="the target model; without it the states, the layers and the drafting are not looked at",
     )
     parser.add_argument(
         "--rows",
@@ -231,11 +259,20 @@ COMMANDS = (
         "doctor",
         "find the stage that is wrong when a drafter is not accepted",
         _doctor,
-        "Look at a store, a drafter and their target, stage by stage. Exit code: 0 when no stage is wrong, 1 "
-        "when one is.",
+        "Look at a store, a drafter and their target, stage by stage in the order in which data pass through: "
+        "store, target, extraction, loss mask, draft vocabulary, export, training. The last line names the "
+        "first stage that is wrong, or none. Exit code: 0 when no stage is wrong, 1 when one is, 2 when a "
+        "folder is not there.",
         extra="train",
     ),
-    Command("export", "write a drafter in the format of another project", _export, extra="train"),
+    Command(
+        "export",
+        "write a drafter in the format of another project",
+        _export,
+        "Write a drafter in the format of speculators, with the target's embeddings: `vllm serve` starts that "
+        "folder together with the target. What is written is read and compared again.",
+        extra="train",
+    ),
     Command(
         "lineage",
         "follow a drafter back to its prompts",
