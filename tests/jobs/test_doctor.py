@@ -201,7 +201,9 @@ def test_layer_ids_left_to_the_engine_are_a_fault_of_the_export_where_it_takes_o
     found = verdicts(write_toy_store(tmp_path / "store", fresh_rows()), drafter)
 
     assert stage(found) is Stage.EXPORT
-    assert "its config names none: engines take [2, 2, 1]" in found["layer ids of the drafter"].finding.message
+    assert (
+        "its config names none: engines take [2, 2, 1]" in found["layer ids of the drafter"].finding.message
+    )
 
 
 @pytest.mark.parametrize(
@@ -314,6 +316,7 @@ def test_the_first_stage_that_is_wrong_is_the_one() -> None:
 def test_the_command_ends_with_the_stage_and_an_exit_code(
     drafter: ToyDrafter, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Reported failure 38 (SpecForge#310, EAGLE#276): nothing was accepted, and nobody could tell why."""
     store = write_toy_store(tmp_path / "store", fresh_rows())
     arguments = ["doctor", "--store", str(store), "--drafter", str(drafter.folder), "--target", str(FOLDER)]
     assert main([*arguments, "--rows", str(ROWS)]) == 0

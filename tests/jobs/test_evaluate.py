@@ -78,7 +78,7 @@ def test_only_what_came_since_counts() -> None:
 
 @pytest.mark.parametrize("name", ["spec_correct_drafts_histogram", "spec_accept_histogram"])
 def test_sglang_says_with_each_answer_how_many_drafts_its_cycles_accepted(name: str) -> None:
-    """Versions before 0.5.23 call it otherwise; the last cycle may accept more than the answer has room for."""
+    """Versions name it differently; the last cycle may accept more than the answer has room for."""
     metas = [
         {"spec_verify_ct": 5, "completion_tokens": 14, name: [1, 0, 1, 3]},
         {"spec_verify_ct": 4, "completion_tokens": 7, name: [2, 2]},
@@ -165,7 +165,10 @@ async def test_both_servers_are_asked_the_same_and_compared(job: TrainJob, model
 async def test_sglang_is_asked_and_compared_as_vllm_is(job: TrainJob, model: TinyModel) -> None:
     def drafts(body: dict[str, Any]) -> None:
         cycles = (LENGTH - 1) // (ACCEPTED + 1)
-        body["meta_info"] |= {"spec_verify_ct": cycles, "spec_correct_drafts_histogram": [0, 1, 0, cycles - 1]}
+        body["meta_info"] |= {
+            "spec_verify_ct": cycles,
+            "spec_correct_drafts_histogram": [0, 1, 0, cycles - 1],
+        }
 
     async with (
         EngineServer(model) as plain,

@@ -24,7 +24,7 @@ SHAPES: list[dict[str, object]] = [
 
 
 def loaded(
-    engine: DraftEngine, folder: Path, *, deepseek: bool = False, **changes: object
+    engine: DraftEngine, folder: Path, changes: dict[str, object], *, deepseek: bool = False
 ) -> tuple[Trained, Path, Loaded]:
     bench = make_bench(small_config(**changes), dtype=torch.float32)
     states = STATES[: bench.config.states]
@@ -39,7 +39,7 @@ def loaded(
 def test_every_place_gets_a_tensor_of_its_shape_and_every_tensor_has_a_place(
     tmp_path: Path, engine: DraftEngine, changes: dict[str, object]
 ) -> None:
-    _, folder, found = loaded(engine, tmp_path / "drafter", **changes)
+    _, folder, found = loaded(engine, tmp_path / "drafter", changes)
 
     assert found.filled == places(read(folder))
     assert not found.passed_over
@@ -50,7 +50,7 @@ def test_every_place_gets_a_tensor_of_its_shape_and_every_tensor_has_a_place(
 def test_a_draft_id_means_the_same_token_in_the_engine_as_in_the_training(
     tmp_path: Path, engine: DraftEngine, said: int
 ) -> None:
-    trained, _, found = loaded(engine, tmp_path / "drafter", draft_vocab_size=said)
+    trained, _, found = loaded(engine, tmp_path / "drafter", {"draft_vocab_size": said})
 
     assert (found.target_ids or list(range(said))) == trained.vocabulary.target_ids.tolist()
 
@@ -60,7 +60,7 @@ def test_a_draft_id_means_the_same_token_in_the_engine_as_in_the_training(
 def test_the_engine_gives_it_the_states_that_it_was_trained_on(
     tmp_path: Path, engine: DraftEngine, deepseek: bool
 ) -> None:
-    _, _, found = loaded(engine, tmp_path / "drafter", deepseek=deepseek)
+    _, _, found = loaded(engine, tmp_path / "drafter", {}, deepseek=deepseek)
 
     assert found.layers == list(STATES)
 
@@ -69,7 +69,7 @@ def test_the_engine_gives_it_the_states_that_it_was_trained_on(
 def test_the_config_says_what_engines_would_otherwise_take_from_defaults_of_their_own(
     tmp_path: Path, engine: DraftEngine
 ) -> None:
-    _, folder, _ = loaded(engine, tmp_path / "drafter")
+    _, folder, _ = loaded(engine, tmp_path / "drafter", {})
     config = read(folder)
 
     assert config["architectures"] == ["LlamaForCausalLMEagle3"]

@@ -41,6 +41,7 @@ def test_a_kimi_drafter_is_one_folder_that_both_engines_read_rightly(tmp_path: P
 
 
 def test_a_llama_drafter_is_two_folders_with_one_file_of_weights(tmp_path: Path) -> None:
+    """Reported failure 1 (vllm-project/vllm#50170): ids were missing, and the engine took its defaults."""
     folders = export_flat(trained(), tmp_path / "drafter")
     configs = {engine: json.loads((folder / "config.json").read_text()) for engine, folder in folders.items()}
     ids = {engine: config.pop("eagle_config") for engine, config in configs.items()}
@@ -52,6 +53,7 @@ def test_a_llama_drafter_is_two_folders_with_one_file_of_weights(tmp_path: Path)
 
 
 def test_the_map_is_in_the_export_and_means_strictly_ascending_ids_of_the_target(tmp_path: Path) -> None:
+    """Reported failure 15 (NeMo Automodel#2447): d2t was not in the export, and nothing was accepted."""
     meant = trained(deepseek=True)
     export_flat(meant, tmp_path / "drafter")
     tensors = load_file(tmp_path / "drafter" / "model.safetensors")
@@ -96,6 +98,7 @@ def test_the_names_are_those_that_servers_know(tmp_path: Path) -> None:
 def test_every_flag_of_the_config_comes_back_from_either_format(
     tmp_path: Path, changes: dict[str, object]
 ) -> None:
+    """Reported failure 10 (vllm-project/vllm#38111): norm_before_fc was not passed on."""
     meant = trained(deepseek=True, **changes)
     embeddings = torch.randn(50, 16)
     export_flat(meant, tmp_path / "flat")
@@ -159,7 +162,10 @@ def test_a_tensor_that_changed_on_disk_is_found(tmp_path: Path, name: str) -> No
         (lambda tensors: tensors | {"fc.weight": tensors["fc.weight"][:, 1:].clone()}, "shape of fc.weight"),
         (lambda tensors: tensors | {"fc.weight": tensors["fc.weight"].float()}, "fc.weight is not what"),
         (lambda tensors: tensors | {"fc.bias": torch.zeros(16)}, "beyond a drafter's: fc.bias"),
-        (lambda tensors: tensors | {"embed_tokens.weight": torch.zeros(50, 16)}, "embed_tokens.weight is not"),
+        (
+            lambda tensors: tensors | {"embed_tokens.weight": torch.zeros(50, 16)},
+            "embed_tokens.weight is not",
+        ),
         (lambda tensors: without(tensors, "d2t", "t2d"), "d2t, t2d is not what was trained"),
     ],
     ids=["missing", "cut", "wider", "beyond", "embeddings", "no map"],

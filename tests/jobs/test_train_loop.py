@@ -88,6 +88,7 @@ def test_states_that_an_engine_cannot_be_told_of_are_refused_before_training(tmp
 
 
 def test_a_training_killed_between_any_two_files_ends_with_the_same_weights(tmp_path: Path) -> None:
+    """Reported failure 30 (speculators#739, SpecForge#659): killed while it saved, it had no checkpoint."""
     whole, killed = Case(tmp_path, output="whole"), Case(tmp_path, output="killed")
     whole.config()
     undisturbed = start(whole)
@@ -157,6 +158,7 @@ def test_bfloat16_products_lose_about_as_much(tmp_path: Path) -> None:
 def test_a_warm_start_keeps_its_map_whatever_the_data_say_and_warns_of_what_it_cannot_say(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Reported failure 12 (SpecForge#534): the map was chosen anew, and lm_head meant other tokens."""
     first = Case(
         tmp_path,
         Rows(count=2, step=0),

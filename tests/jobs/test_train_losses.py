@@ -90,7 +90,10 @@ def test_the_teachers_choice_is_the_lower_id_among_equals_wherever_pieces_begin(
 
 
 def test_at_a_vocabulary_of_163840_nothing_as_wide_as_it_is_kept() -> None:
-    """4,096 tokens: one float32 tensor over all ids would take 2.7 GB, the teacher over 32,000 takes 0.5."""
+    """Reported failure 36 (SpecForge#466): the loss took all memory.
+
+    4,096 tokens: one float32 tensor over all ids would take 2.7 GB, the teacher over 32,000 takes 0.5.
+    """
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.loss_peak"],
         cwd=REPOSITORY,

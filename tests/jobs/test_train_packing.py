@@ -49,6 +49,7 @@ def test_an_order_is_the_same_always_and_another_in_each_epoch() -> None:
 
 
 def test_a_resume_in_the_middle_of_an_epoch_has_exactly_the_rows_that_were_left() -> None:
+    """Reported failure 32 (speculators#295): after a resume rows were packed otherwise."""
     lengths = [10 + i for i in range(30)]
     uninterrupted, resumed = (
         Schedule.of(keys(lengths), lengths, tokens=64, seed=3, epochs=3) for _ in range(2)

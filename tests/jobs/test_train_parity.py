@@ -2,26 +2,6 @@
 
 The numbers are what `python benchmarks/train.py --losses` prints. Both differ from our loss in known ways,
 which the tests undo: which positions count, and what the sum is divided by.
-
-What users of other trainers reported, and the tests that keep it from happening here:
-
-- config without layer ids, engines take their defaults: `test_train_export` (ids are always written),
-  `test_train_loop` (a config without ids is taken with the store's)
-- layer ids of the other convention: `test_train_config` (each engine gets the ids that it reads as ours)
-- a warm start with a new map: `test_train_loop` (a warm start keeps its map)
-- draft vocabulary size ignored without counts: `test_train_vocabulary`
-- a map of another size than the config says: `test_train_loop` (d2t has 48 ids)
-- d2t left out of the export: `test_train_export` (the map is in the export; a map left out is found)
-- width of a multimodal target read at the wrong place: `test_train_target`
-- flags of the config that get lost: `test_train_export` (every flag comes back)
-- loss mask one position off: `test_train_step` (exactly the positions between two answer tokens)
-- left padding: `test_train_step` (padding on either side)
-- packed documents that see each other, or are scored across: `test_train_step`
-- rows longer than allowed: `test_train_store_rows` (cut alike)
-- killed while a checkpoint is saved: `test_train_loop` (killed between any two files)
-- other rows after a resume: `test_train_packing`, `test_train_loop` (goes on as if it had not been)
-- loss in bfloat16: `test_train_losses`, `test_train_step` (float32 is that in float64)
-- memory at a vocabulary of 163,840: `test_train_losses`
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ def write_target(
 
 
 def test_a_multimodal_targets_text_part_is_found(tmp_path: Path) -> None:
+    """Reported failure 17 (SpecForge#839): the width of Kimi-K2.5 was looked for at its top level."""
     config = {"model_type": "kimi_k25", "text_config": {"model_type": "kimi_k2", "rms_norm_eps": 1e-6}}
     folder = write_target(tmp_path, config, "language_model.model.", "language_model.lm_head.weight")
     target = read_target(folder)

@@ -1,8 +1,8 @@
 """How engines take a drafter's folder: the tensors that they have a place for, the map, the layers.
 
-By the loaders of vLLM 0.32 (`llama_eagle3`) and SGLang 0.5.23 (`llama_eagle3`, and how `llama` and `deepseek_v2`
-choose the layers whose states they keep). vLLM refuses a tensor that it has no place for; SGLang passes over
-it without a word, and over a place that nothing fills as well.
+By the loaders of vLLM 0.32 (`llama_eagle3`) and SGLang 0.5.23 (`llama_eagle3`, and how `llama` and
+`deepseek_v2` choose the layers whose states they keep). vLLM refuses a tensor that it has no place for;
+SGLang passes over it without a word, and over a place that nothing fills as well.
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def places(config: dict[str, Any]) -> dict[str, Shape]:
     state = config.get("target_hidden_size", hidden)
     states = config.get("num_aux_hidden_states") or len(_written(config))
     layer = {
-        **{f"self_attn.{part}_proj": (rows, 2 * hidden) for part, rows in zip("qkv", (queries, keys, keys))},
+        **{
+            f"self_attn.{part}_proj": (rows, 2 * hidden)
+            for part, rows in zip("qkv", (queries, keys, keys), strict=True)
+        },
         "self_attn.o_proj": (hidden, queries),
         "mlp.gate_proj": (inner, hidden),
         "mlp.up_proj": (inner, hidden),

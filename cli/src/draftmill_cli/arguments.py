@@ -259,18 +259,17 @@ COMMANDS = (
         "doctor",
         "find the stage that is wrong when a drafter is not accepted",
         _doctor,
-        "Look at a store, a drafter and their target, stage by stage in the order in which data pass through: "
-        "store, target, extraction, loss mask, draft vocabulary, export, training. The last line names the "
-        "first stage that is wrong, or none. Exit code: 0 when no stage is wrong, 1 when one is, 2 when a "
-        "folder is not there.",
+        "Look at a store, a drafter and their target in the order in which data pass through: store, target, "
+        "extraction, loss mask, draft vocabulary, export, training. The last line names the first stage that "
+        "is wrong, or none. Exit code: 0 when none is wrong, 1 when one is, 2 when a folder is not there.",
         extra="train",
     ),
     Command(
         "export",
         "write a drafter in the format of another project",
         _export,
-        "Write a drafter in the format of speculators, with the target's embeddings: `vllm serve` starts that "
-        "folder together with the target. What is written is read and compared again.",
+        "Write a drafter in the format of speculators, with the target's embeddings: `vllm serve` starts "
+        "that folder together with the target. What is written is read and compared again.",
         extra="train",
     ),
     Command(

@@ -30,7 +30,7 @@ from draftmill_jobs.shared.settings import Share
 from tests.support.extract_job import ExtractJob
 from tests.support.headed_model import make_headed_model
 from tests.support.records import manifest_dataset
-from tests.support.tiny_model import VOCABULARY
+from tests.support.tiny_model import CLOSE, THINK, VOCABULARY
 
 ALL = frozenset(RecordStatus)
 WHOLE = Share(0, 1)
@@ -137,6 +137,18 @@ def test_a_row_is_prompt_and_answer_with_a_mask_on_the_answer(job: ExtractJob, f
     assert (survey.rows, survey.tokens, survey.longest_row) == (1, 7, 7)
 
 
+def test_thoughts_that_the_template_left_empty_are_of_the_prompt_and_not_under_the_mask(
+    job: ExtractJob, facts: ModelFacts
+) -> None:
+    """Reported failure 21 (NeMo Automodel#3738): the empty `<think></think>` of a template was trained."""
+    job.add(4, 3, prompt_ids=[9, 10, THINK, CLOSE])
+
+    _, (row,) = read(job, facts)
+
+    assert row.token_ids[2:4].tolist() == [THINK, CLOSE]
+    assert row.loss_mask.tolist() == [0, 0, 0, 0, 1, 1, 1]
+
+
 def test_a_cut_row_is_cut_in_ids_and_mask_alike_and_counted(job: ExtractJob, facts: ModelFacts) -> None:
     record = job.add(4, 30)
     job.add(2, 2)
@@ -222,6 +234,7 @@ def test_a_line_that_a_crash_tore_is_no_record(job: ExtractJob, facts: ModelFact
 def test_a_record_that_cannot_be_right_refuses_the_input(
     job: ExtractJob, facts: ModelFacts, changes: dict[str, object], sentence: str
 ) -> None:
+    """Reported failure 24 (speculators#652): an answer began where its prompt, rendered alone, ended."""
     job.add(2, 2)
     job.add(2, 2, **changes)
 

@@ -76,11 +76,13 @@ async def test_turns_and_samples_of_a_conversation_are_known_as_one(job: Job) ->
 
 
 async def test_reasoning_is_left_to_the_chat_template(job: Job, models: dict[Thinking, TinyModel]) -> None:
+    """Reported failure 20 (fw-ai/cookbook#386): stripped from history, thoughts were trained as empty."""
     said = [FIRST_NUMBER, CLOSE, FIRST_NUMBER + 1, END]
     job.model, job.datasets = models[Thinking.OPEN_IN_PROMPT], {"A": [talk("w1", "w2")]}
     async with EngineServer(job.model, lambda _: Reply(ids=said)) as server:
         await job.use(server).generate()
-    _, second = sorted(job.lines(), key=lambda line: line["turn"])
+    first, second = sorted(job.lines(), key=lambda line: line["turn"])
+    assert first["output_ids"] == said
     assert second["messages"] == [
         {"role": "user", "content": "w1"},
         {"role": "assistant", "content": "w1", "reasoning_content": "w0"},

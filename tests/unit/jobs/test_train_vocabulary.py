@@ -36,6 +36,7 @@ def test_what_is_no_id_of_the_target_is_not_counted() -> None:
 
 
 def test_without_counts_there_is_an_error_and_no_vocabulary_of_another_size() -> None:
+    """Reported failure 14 (speculators#1081): the size that was asked for was ignored in silence."""
     with pytest.raises(VocabularyError, match="no token was counted"):
         choose_vocabulary(np.zeros(2048, np.int64), 512)
 

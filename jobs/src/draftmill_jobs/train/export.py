@@ -179,9 +179,7 @@ def verify(folder: Path, trained: Trained, layer_ids: Sequence[int]) -> None:
     _verify(folder, trained.config, layer_ids, _flat_tensors(trained))
 
 
-def _verify(
-    folder: Path, config: DraftConfig, layer_ids: Sequence[int], meant: Mapping[str, Tensor]
-) -> None:
+def _verify(folder: Path, config: DraftConfig, layer_ids: Sequence[int], meant: Mapping[str, Tensor]) -> None:
     try:
         written, tensors = read_draft_config(folder), TensorFolder(folder)
         find_weights(tensors, config)
