@@ -52,6 +52,11 @@ class Step(StrEnum):
 
 
 _INSTALL: Final = "install-connector"
+_EXIT_CODES: Final = (
+    "Exit code: 0 when it is done; 1 when it failed, and another try may not; 2 when it is refused until "
+    "something is changed; 3 when generate is paused by its error policy; 75 when SIGTERM stopped it with "
+    "work left, on which the next start goes on."
+)
 _OF_SYNTH_RUN: Final = (Step.PLAN, Step.GENERATE, Step.FINISH)
 _OF_EXTRACT_RUN: Final = (Step.PLAN, Step.EXTRACT, Step.FINISH)
 _OF_DRAFTER_TRAIN: Final = (Step.PLAN, Step.TRAIN, Step.FINISH, Step.EVALUATE)
@@ -284,12 +289,17 @@ def _parser(program: str) -> argparse.ArgumentParser:
         (Step.GENERATE, "ask every row that has no answer yet"),
         (Step.EXTRACT, "store the hidden states of every row that the store does not have yet"),
         (Step.TRAIN, "train a drafter on the hidden states, from the newest checkpoint on"),
-        (Step.EVALUATE, "replay held-out prompts on a plain server and on one with the drafter"),
+        (Step.EVALUATE, "replay held-out prompts with and without the drafter, into evaluation.json"),
         (Step.FINISH, "check what is on disk, and write summary.json and manifest.json"),
     ):
-        command = steps.add_parser(step.value, help=words, description=words)
+        command = steps.add_parser(
+            step.value, help=words, description=f"{words[0].upper()}{words[1:]}.", epilog=_EXIT_CODES
+        )
         command.add_argument(
-            "--config", type=Path, required=True, help="the job's config file (YAML or JSON)"
+            "--config",
+            type=Path,
+            required=True,
+            help="the job's config file (YAML or JSON): docs/reference/job-config.md names its fields",
         )
         command.add_argument("--http-port", type=_port, help="serve progress here; 0 chooses a free port")
         if step in (Step.GENERATE, Step.EXTRACT):
