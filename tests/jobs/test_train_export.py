@@ -18,6 +18,8 @@ from draftmill_jobs.train.draft_config import read_config
 from draftmill_jobs.train.export import Trained, Verifier, export_flat, export_speculators, verify
 from draftmill_jobs.train.layers import DraftEngine, layer_ids_for
 from draftmill_jobs.train.rope import Rope
+from draftmill_jobs.train.starting import read_weights
+from draftmill_jobs.train.tensors import TensorFolder
 from tests.support.drafting import make_bench, small_config
 
 VERIFIER = Verifier("models/target", ("LlamaForCausalLM",), 4)
@@ -190,6 +192,25 @@ def change_tensors(
 
 def without(tensors: dict[str, torch.Tensor], *names: str) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in tensors.items() if name not in names}
+
+
+@pytest.mark.parametrize("written", ["midlayer.", "layers.0.", "model.layers.0."])
+def test_weights_are_read_under_each_name_that_checkpoints_have_for_the_layer(
+    tmp_path: Path, written: str
+) -> None:
+    meant = trained(deepseek=True)
+    export_flat(meant, tmp_path / "drafter")
+    change_tensors(
+        tmp_path / "drafter",
+        lambda tensors: (
+            {name.replace("midlayer.", written): tensor for name, tensor in tensors.items()}
+            | {"embed_tokens.weight": torch.zeros(50, 16)}
+        ),
+    )
+    found = read_weights(TensorFolder(tmp_path / "drafter"), meant.config)
+
+    assert found.keys() == meant.weights.keys()
+    assert all(torch.equal(found[name], x.bfloat16().float()) for name, x in meant.weights.items())
 
 
 def test_weights_that_are_no_numbers_are_not_exported(tmp_path: Path) -> None:

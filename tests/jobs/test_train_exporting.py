@@ -10,6 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from draftmill_cli.main import main
+from draftmill_jobs.train.export import Trained, export_flat
+from draftmill_jobs.train.layers import DraftEngine
+from tests.support.drafting import make_bench, small_config
 from tests.support.training import Case
 
 
@@ -48,6 +51,30 @@ def test_it_can_be_trained_further(case: Case, tmp_path: Path) -> None:
     again = Case(case.folder, training={"epochs": 1}, output="again", init=str(tmp_path / "new"))
 
     assert again.run().finished
+
+
+def test_the_folder_for_sglang_whose_layers_are_counted_otherwise_is_refused(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = arguments(case, tmp_path / "new")
+    command[1] = str(case.folder / case.output / "drafter" / "sglang")
+
+    assert main(command) == 1
+    assert "[1, 3, 4] count as SGLang does: name the drafter's folder for vLLM" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_drafter_of_two_states_is_refused_for_vllm_would_take_three(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = make_bench(small_config(states=2), dtype=torch.float32)
+    ids = dict.fromkeys(DraftEngine, (2, 4))
+    export_flat(Trained(bench.config, bench.vocabulary, bench.drafter.state_dict(), ids), tmp_path / "two")
+    command = arguments(case, tmp_path / "new")
+    command[1] = str(tmp_path / "two")
+
+    assert main(command) == 1
+    assert "takes 2 states, and vLLM reads 3" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_no_drafter_is_named(

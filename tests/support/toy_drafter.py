@@ -23,8 +23,14 @@ DRAFT_VOCABULARY = 60  # what the toy ever says
 _ROWS = 480
 
 
-def toy_config(output: Path, **training: Any) -> TrainConfig:
-    """As short as it can be, on one thread: with tensors as small as these a second one is waited for."""
+def toy_config(output: Path, *, tokens: int = DRAFT_VOCABULARY, **training: Any) -> TrainConfig:
+    """As short as it can be, on one thread: with tensors as small as these a second one is waited for.
+
+    Args:
+        output: Its folder.
+        tokens: That the drafter can say.
+        training: Settings.
+    """
     torch.set_num_threads(1)
     settings = {
         "epochs": 12,
@@ -40,16 +46,16 @@ def toy_config(output: Path, **training: Any) -> TrainConfig:
     return TrainConfig(
         target=str(FOLDER),
         output=str(output),
-        scratch=Scratch(draft_vocab_size=DRAFT_VOCABULARY),
+        scratch=Scratch(draft_vocab_size=tokens),
         training=Training.model_validate(settings),
     )
 
 
-def train_toy_drafter(output: Path, **training: Any) -> ToyDrafter:
+def train_toy_drafter(output: Path, *, tokens: int = DRAFT_VOCABULARY, **training: Any) -> ToyDrafter:
     """Trains it, as `toy_config` says but for what is given."""
     with joined(0) as world:
         train(
-            toy_config(output, **training),
+            toy_config(output, tokens=tokens, **training),
             toy_rows(_ROWS),
             SHAPE,
             world,

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 from draftmill_api.v1alpha1.draftertrain import WrittenLayerIds
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.train.draft_config import DraftConfigError
+from draftmill_jobs.train.draft_config import DraftConfigError, WrittenConfig
 from draftmill_jobs.train.export import Trained, Verifier, export_speculators
-from draftmill_jobs.train.layers import DraftEngine, LayerIdError, entering_layer_ids, is_deepseek_family
+from draftmill_jobs.train.layers import (
+    DraftEngine,
+    LayerIdError,
+    default_layer_ids,
+    entering_layer_ids,
+    is_deepseek_family,
+)
 from draftmill_jobs.train.starting import read_draft_config, read_vocabulary, read_weights
 from draftmill_jobs.train.target import TargetError, read_target, text_config
 from draftmill_jobs.train.tensors import TensorFolder, TensorFolderError
 from draftmill_jobs.train.vocabulary import VocabularyError
+
+_STATES: Final = 3
+"""That vLLM takes into a drafter of this format, whatever its config says."""
 
 
 def export_as_speculators(
@@ -34,13 +45,7 @@ def export_as_speculators(
     try:
         written, tensors, model = read_draft_config(folder), TensorFolder(folder), read_target(target)
         config = written.config
-        layers = int(text_config(model.config)["num_hidden_layers"])
-        ids = entering_layer_ids(
-            written.layer_ids or (),
-            layers=layers,
-            target_is_deepseek=is_deepseek_family(model.config),
-            meaning=WrittenLayerIds.ENTERING_LAYER,
-        )
+        ids = _entering(written, model.config)
         trained = Trained(
             config, read_vocabulary(tensors, config), read_weights(tensors, config), {DraftEngine.VLLM: ids}
         )
@@ -53,6 +58,12 @@ def export_as_speculators(
         VocabularyError,
     ) as error:
         raise JobRefusedError("DrafterNotUsable", f"{folder}: {error}") from error
+    if config.states != _STATES:
+        raise JobRefusedError(
+            "DrafterNotUsable",
+            f"{folder} takes {config.states} states, and vLLM reads {_STATES} into a drafter of this format: "
+            "serve the folder as it is",
+        )
     if model.embeddings.shape != (config.vocab_size, config.hidden_size):
         raise JobRefusedError(
             "ModelMismatch",
@@ -62,3 +73,18 @@ def export_as_speculators(
     architectures = tuple(model.config.get("architectures", ()))
     verifier = Verifier(target_name or str(target), architectures, draft_tokens)
     export_speculators(trained, verifier, model.embeddings, output)
+
+
+def _entering(written: WrittenConfig, target_config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The ids of a drafter for vLLM.
+
+    Raises:
+        LayerIdError: They do not fit the target, or are those of the folder for SGLang.
+    """
+    layers, ids = int(text_config(target_config)["num_hidden_layers"]), written.layer_ids or ()
+    is_deepseek = is_deepseek_family(target_config)
+    if not is_deepseek and tuple(i + 1 for i in ids) == default_layer_ids(layers):
+        raise LayerIdError(f"layer ids {list(ids)} count as SGLang does: name the drafter's folder for vLLM")
+    return entering_layer_ids(
+        ids, layers=layers, target_is_deepseek=is_deepseek, meaning=WrittenLayerIds.ENTERING_LAYER
+    )
