@@ -163,6 +163,8 @@ def test_another_kind_of_drafter_is_refused_by_name(config: dict[str, Any], word
 
 KIMI = {"architectures": ["KimiK25ForConditionalGeneration"], "text_config": {"model_type": "kimi_k2"}}
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+GLM_LITE = {"architectures": ["Glm4MoeLiteForCausalLM"], "model_type": "glm4_moe_lite"}
+GLM = {"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe"}
 
 
 @pytest.mark.parametrize(
@@ -172,6 +174,10 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
         (KIMI, DraftEngine.SGLANG, [2, 30, 58]),
         (LLAMA, DraftEngine.VLLM, [2, 30, 58]),
         (LLAMA, DraftEngine.SGLANG, [1, 29, 57]),
+        (GLM, DraftEngine.SGLANG, [1, 29, 57]),
+        (GLM_LITE, DraftEngine.SGLANG, [2, 30, 58]),
+        ({"architectures": ["GlmMoeDsaForCausalLM"]}, DraftEngine.SGLANG, [2, 30, 58]),
+        ({"architectures": ["MistralLarge3ForCausalLM"]}, DraftEngine.SGLANG, [2, 30, 58]),
     ],
 )
 def test_each_engine_gets_the_ids_that_it_reads_as_ours_and_they_are_read_back(

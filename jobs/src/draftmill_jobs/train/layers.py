@@ -5,8 +5,8 @@ Checkpoints may also count "output of layer": the stream after layer i, so i + 1
 under one key, and a server that counts the other way gives a drafter the wrong states without a word.
 
 How engines read `eagle_aux_hidden_state_layer_ids` (vLLM 0.32, SGLang 0.5.23): vLLM takes ids as entering a
-layer. SGLang adds 1 for most targets; for the DeepSeek family, which Kimi belongs to, only when the first id
-is 1.
+layer. SGLang adds 1 for most targets; for the DeepSeek family, which Kimi and some of GLM and Mistral belong
+to, only when the first id is 1.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class DraftEngine(StrEnum):
     SGLANG = "sglang"
 
 
-_DEEPSEEK_FAMILY: Final = ("deepseek", "kimi")
+_DEEPSEEK_FAMILY: Final = (  # as SGLang has it; what differs from model type to architecture is there twice
+    *("deepseek", "kimi", "mistrallarge3"),
+    *("glm4_moe_lite", "glm4moelite", "glm_moe_dsa", "glmmoedsa"),
+)
 
 
 def is_deepseek_family(target_config: Mapping[str, Any]) -> bool:
