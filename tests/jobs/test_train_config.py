@@ -154,6 +154,12 @@ def test_both_formats_say_the_same_of_one_drafter() -> None:
         ),
         ({**SPECULATORS, "speculators_model_type": "dflash"}, "'dflash' is not eagle3"),
         ({**SPECULATORS, "transformer_layer_config": {**LAYER, "model_type": "qwen3"}}, "model_type 'qwen3'"),
+        ([FLAT], "is no object with a list of architectures"),
+        ({**FLAT, "architectures": 3}, "is no object with a list of architectures"),
+        ({**FLAT, "eagle_config": [2, 30, 58]}, "eagle_config in the drafter's config.json is no object"),
+        ({**FLAT, "eagle_config": {"eagle_aux_hidden_state_layer_ids": "2,30"}}, "are no list of numbers"),
+        ({**FLAT, "hidden_size": None}, "the drafter's config.json: int"),
+        ({**FLAT, "head_dim": None, "num_attention_heads": 0}, "the drafter's config.json: .* zero"),
     ],
 )
 def test_another_kind_of_drafter_is_refused_by_name(config: dict[str, Any], words: str) -> None:

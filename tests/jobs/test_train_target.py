@@ -77,6 +77,25 @@ def test_a_target_whose_distribution_cannot_be_rebuilt_is_refused(
         read_target(write_target(tmp_path, config, head=head))
 
 
+def test_a_part_that_the_index_names_and_that_is_not_there_is_named(tmp_path: Path) -> None:
+    folder = write_target(tmp_path, PLAIN)
+    names = ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight")
+    index = {"weight_map": dict.fromkeys(names, "model-00002-of-00002.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    with pytest.raises(TensorFolderError, match=r"model-00002-of-00002.safetensors, which should have"):
+        read_target(folder)
+
+
+@pytest.mark.parametrize("index", ["{", "[]", "{}", '{"weight_map": 3}'])
+def test_an_index_that_is_none_is_named(tmp_path: Path, index: str) -> None:
+    folder = write_target(tmp_path, PLAIN)
+    (folder / "model.safetensors.index.json").write_text(index)
+
+    with pytest.raises(TensorFolderError, match="is no index of safetensors files"):
+        read_target(folder)
+
+
 def test_half_a_file_is_no_target(tmp_path: Path) -> None:
     weights = write_target(tmp_path, PLAIN) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-10])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from draftmill_api.v1alpha1.draftertrain import WrittenLayerIds
-from draftmill_jobs.train.rope import Rope, RopeError
+from draftmill_jobs.train.rope import Rope
 
 FLAT_ARCHITECTURE: Final = "LlamaForCausalLMEagle3"
 _FLAT: Final = frozenset({FLAT_ARCHITECTURE, "Eagle3LlamaForCausalLM"})
@@ -78,18 +78,20 @@ class WrittenConfig:
     layer_meaning: WrittenLayerIds | None
 
 
-def read_config(config: Mapping[str, Any]) -> WrittenConfig:
+def read_config(config: object) -> WrittenConfig:
     """Understands a drafter's config.json.
 
     Raises:
         DraftConfigError: It lacks something, or says something that this trainer does not do.
     """
+    if not isinstance(config, Mapping) or not isinstance(config.get("architectures") or [], list):
+        raise DraftConfigError("the drafter's config.json is no object with a list of architectures")
     _refuse_other_drafters(config)
     if config.get("speculators_model_type") is not None:
         return _speculators(config)
     if not _FLAT.intersection(config.get("architectures") or ()):
         raise DraftConfigError(f"architectures {config.get('architectures')} are no EAGLE-3 drafter's")
-    eagle = config.get("eagle_config") or {}
+    eagle = _part(config, "eagle_config")
     if eagle.get("use_aux_hidden_state", True) is not True:
         raise DraftConfigError(
             "eagle_config.use_aux_hidden_state is false: such a drafter sees one state only"
@@ -98,7 +100,7 @@ def read_config(config: Mapping[str, Any]) -> WrittenConfig:
     if config.get("norm_before_residual"):
         raise DraftConfigError(_norm_before_residual("is true"))
     options = {**config, "norm_before_fc": eagle.get("norm_before_fc", config.get("norm_before_fc", False))}
-    return WrittenConfig(_draft_config(config, options, ids), tuple(ids) if ids else None, None)
+    return _written(config, options, _layer_ids(ids), None)
 
 
 def _speculators(config: Mapping[str, Any]) -> WrittenConfig:
@@ -110,39 +112,65 @@ def _speculators(config: Mapping[str, Any]) -> WrittenConfig:
                 "is true" if "norm_before_residual" in config else "is missing, which means true"
             )
         )
-    layer = config.get("transformer_layer_config") or {}
+    layer = _part(config, "transformer_layer_config")
     _refuse_other_drafters(layer)
-    ids = config.get("eagle_aux_hidden_state_layer_ids")
-    drafter = _draft_config(layer, config, ids)
-    return WrittenConfig(drafter, tuple(ids) if ids else None, WrittenLayerIds.ENTERING_LAYER)
+    ids = _layer_ids(config.get("eagle_aux_hidden_state_layer_ids"))
+    return _written(layer, config, ids, WrittenLayerIds.ENTERING_LAYER)
 
 
-def _draft_config(layer: Mapping[str, Any], options: Mapping[str, Any], ids: list[int] | None) -> DraftConfig:
+def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name) or {}
+    if not isinstance(found, Mapping):
+        raise DraftConfigError(f"{name} in the drafter's config.json is no object")
+    return found
+
+
+def _layer_ids(found: object) -> tuple[int, ...] | None:
+    if not found:
+        return None
+    if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
+        raise DraftConfigError(f"layer ids {found!r} in the drafter's config.json are no list of numbers")
+    return tuple(found)
+
+
+def _written(
+    layer: Mapping[str, Any],
+    options: Mapping[str, Any],
+    ids: tuple[int, ...] | None,
+    meaning: WrittenLayerIds | None,
+) -> WrittenConfig:
     try:
-        hidden, heads = int(layer["hidden_size"]), int(layer["num_attention_heads"])
-        return DraftConfig(
-            hidden_size=hidden,
-            intermediate_size=int(layer["intermediate_size"]),
-            heads=heads,
-            kv_heads=int(layer.get("num_key_value_heads") or heads),
-            head_dim=int(layer.get("head_dim") or hidden // heads),
-            vocab_size=int(layer["vocab_size"]),
-            draft_vocab_size=int(options.get("draft_vocab_size") or layer["vocab_size"]),
-            target_hidden_size=int(options.get("target_hidden_size") or hidden),
-            rms_norm_eps=float(layer["rms_norm_eps"]),
-            max_position_embeddings=int(layer["max_position_embeddings"]),
-            rope=Rope.from_config(layer),
-            states=int(options.get("num_aux_hidden_states") or (len(ids) if ids else 3)),
-            fc_norm=bool(options.get("fc_norm")),
-            norm_before_fc=bool(options.get("norm_before_fc")),
-            norm_output=bool(options.get("norm_output")),
-            bos_token_id=layer.get("bos_token_id"),
-            eos_token_id=layer.get("eos_token_id"),
-        )
+        config = _draft_config(layer, options, len(ids or ()))
+    except DraftConfigError:
+        raise
     except KeyError as error:
         raise DraftConfigError(f"the drafter's config.json does not name {error}") from error
-    except RopeError as error:
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise DraftConfigError(f"the drafter's config.json: {error}") from error
+    return WrittenConfig(config, ids, meaning)
+
+
+def _draft_config(layer: Mapping[str, Any], options: Mapping[str, Any], ids: int) -> DraftConfig:
+    hidden, heads = int(layer["hidden_size"]), int(layer["num_attention_heads"])
+    return DraftConfig(
+        hidden_size=hidden,
+        intermediate_size=int(layer["intermediate_size"]),
+        heads=heads,
+        kv_heads=int(layer.get("num_key_value_heads") or heads),
+        head_dim=int(layer.get("head_dim") or hidden // heads),
+        vocab_size=int(layer["vocab_size"]),
+        draft_vocab_size=int(options.get("draft_vocab_size") or layer["vocab_size"]),
+        target_hidden_size=int(options.get("target_hidden_size") or hidden),
+        rms_norm_eps=float(layer["rms_norm_eps"]),
+        max_position_embeddings=int(layer["max_position_embeddings"]),
+        rope=Rope.from_config(layer),
+        states=int(options.get("num_aux_hidden_states") or ids or 3),
+        fc_norm=bool(options.get("fc_norm")),
+        norm_before_fc=bool(options.get("norm_before_fc")),
+        norm_output=bool(options.get("norm_output")),
+        bos_token_id=layer.get("bos_token_id"),
+        eos_token_id=layer.get("eos_token_id"),
+    )
 
 
 def _refuse_other_drafters(config: Mapping[str, Any]) -> None:

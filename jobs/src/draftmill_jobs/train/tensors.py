@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -41,9 +42,7 @@ class TensorFolder:
         Raises:
             TensorFolderError: There is none of that name.
         """
-        if name not in self._files:
-            raise TensorFolderError(f"{self._folder} has no tensor {name}")
-        with safe_open(self._files[name], framework="pt") as file:
+        with self._opened(name) as file:
             tensor: Tensor = file.get_tensor(name)
         return tensor
 
@@ -53,16 +52,28 @@ class TensorFolder:
         Raises:
             TensorFolderError: There is none of that name.
         """
+        with self._opened(name) as file:
+            return tuple(file.get_slice(name).get_shape())
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[Any]:
         if name not in self._files:
             raise TensorFolderError(f"{self._folder} has no tensor {name}")
-        with safe_open(self._files[name], framework="pt") as file:
-            return tuple(file.get_slice(name).get_shape())
+        path = self._files[name]
+        try:
+            with safe_open(path, framework="pt") as file:
+                yield file
+        except (OSError, SafetensorError) as error:
+            raise TensorFolderError(f"{path}, which should have {name}, cannot be read: {error}") from error
 
     def _find(self) -> Iterator[tuple[str, Path]]:
         index = self._folder / _INDEX
         if index.is_file():
-            for name, file in json.loads(index.read_text())["weight_map"].items():
-                yield name, self._folder / file
+            try:
+                for name, file in json.loads(index.read_text())["weight_map"].items():
+                    yield name, self._folder / file
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise TensorFolderError(f"{index} is no index of safetensors files: {error!r}") from error
             return
         files = sorted(self._folder.glob("*.safetensors"))
         if not files:
@@ -71,5 +82,5 @@ class TensorFolder:
             try:
                 with safe_open(path, framework="pt") as file:
                     yield from ((name, path) for name in file.keys())  # noqa: SIM118 - not a mapping
-            except SafetensorError as error:
+            except (OSError, SafetensorError) as error:
                 raise TensorFolderError(f"{path} is not a whole safetensors file: {error}") from error
