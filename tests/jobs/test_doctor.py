@@ -206,6 +206,22 @@ def test_layer_ids_left_to_the_engine_are_a_fault_of_the_export_where_it_takes_o
     )
 
 
+def test_ids_that_are_not_those_of_the_training_are_found_by_what_is_drafted_from_the_layers_beside_them(
+    tmp_path: Path,
+) -> None:
+    before = tuple(layer - 1 for layer in LAYER_IDS)
+    drafter = train_toy_drafter(tmp_path / "drafter", layer_ids=before, epochs=3)
+    drafter.set_config(
+        eagle_config={"eagle_aux_hidden_state_layer_ids": list(LAYER_IDS), "use_aux_hidden_state": True}
+    )
+    found = verdicts(write_toy_store(tmp_path / "store", fresh_rows()), drafter)
+
+    assert stage(found) is Stage.EXPORT
+    assert found["layer ids of the drafter"].finding.outcome is Outcome.FINE
+    said = found["layers by what is drafted"].finding.message
+    assert "from [0, 1, 2]: its layer ids are not those of its training" in said
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from draftmill_jobs.train.folders import DRAFTER
 from draftmill_jobs.train.settings import TrainConfig, Training
 from draftmill_jobs.train.training import train
 from draftmill_jobs.train.world import joined
-from tests.support.toy_target import FOLDER, SHAPE, toy_rows
+from tests.support.toy_target import FOLDER, LAYER_IDS, SHAPE, toy_rows
 
 DRAFT_TOKENS = 4
 DRAFT_VOCABULARY = 60  # what the toy ever says
@@ -51,13 +51,28 @@ def toy_config(output: Path, *, tokens: int = DRAFT_VOCABULARY, **training: Any)
     )
 
 
-def train_toy_drafter(output: Path, *, tokens: int = DRAFT_VOCABULARY, **training: Any) -> ToyDrafter:
-    """Trains it, as `toy_config` says but for what is given."""
+def train_toy_drafter(
+    output: Path,
+    *,
+    tokens: int = DRAFT_VOCABULARY,
+    layer_ids: tuple[int, ...] = LAYER_IDS,
+    **training: Any,
+) -> ToyDrafter:
+    """Trains it, as `toy_config` says but for what is given.
+
+    Args:
+        output: Its folder.
+        tokens: That the drafter can say.
+        layer_ids: Of the states that it is trained on, entering a layer.
+        training: Settings.
+    """
+    config = toy_config(output, tokens=tokens, **training)
+    told = config.export.model_copy(update={"sglang": [9, 10, 11]})  # it takes no embeddings, id 0
     with joined(0) as world:
         train(
-            toy_config(output, tokens=tokens, **training),
-            toy_rows(_ROWS),
-            SHAPE,
+            config.model_copy(update={"export": told}),
+            toy_rows(_ROWS, layer_ids=layer_ids),
+            replace(SHAPE, layer_ids=layer_ids),
             world,
             should_stop=lambda: False,
             begun=lambda _: None,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.doctor.evidence import CPU, Patient
 from draftmill_jobs.doctor.verdict import Finding, NotLookedAtError, Outcome
-from draftmill_jobs.train.data import PackedBatch, Reading
+from draftmill_jobs.train.data import PackedBatch, Reading, RowInfo, TrainRow
 from draftmill_jobs.train.draft_config import DraftConfigError
 from draftmill_jobs.train.evaluation import Evaluation, Evaluator, yardstick_for
 from draftmill_jobs.train.layers import (
@@ -32,7 +33,7 @@ from draftmill_jobs.train.world import World
 DRAFT_TOKENS: Final = 4
 _BATCH_TOKENS: Final = 4096
 _POOR_COVERAGE: Final = 0.5
-_MUCH_BETTER: Final = 0.1  # in the share of tokens that are right
+MUCH_BETTER: Final = 0.1  # in the share of tokens that are right
 _GOOD_FIRST, _POOR_FIRST = 0.35, 0.15  # share of cycles whose first token is accepted
 _ALONE: Final = World(0, 1, CPU)
 
@@ -106,7 +107,7 @@ def check_map(patient: Patient) -> Finding:
     A map is learned from half of the positions: to each draft id the token that most often stands there. If
     it is right far more often than d2t at the other half, d2t is another one than in training.
     """
-    said, wanted = _first_step(patient, patient.start)
+    said, wanted = _first_step(patient, patient.rows)
     even = np.arange(len(said)) % 2 == 0
     learned = _most_frequent(said[even], wanted[even], len(patient.vocabulary))
     by_map = float((patient.vocabulary.target_ids[said[~even]] == wanted[~even]).mean())
@@ -114,7 +115,7 @@ def check_map(patient: Patient) -> Finding:
     found = (
         f"{by_map:.1%} of first tokens are right by d2t, {by_learned:.1%} by a map learned from these rows"
     )
-    if by_learned > 2 * by_map + _MUCH_BETTER:
+    if by_learned > 2 * by_map + MUCH_BETTER:
         return Finding(Outcome.WRONG, f"{found}: d2t is not that of the training")
     return Finding(Outcome.FINE, found)
 
@@ -127,7 +128,7 @@ def check_feedback(patient: Patient) -> Finding:
     otherwise = _later_accuracy(evaluate_on(patient, Start(other, patient.vocabulary, patient.start.weights)))
     is_normed = "normed" if config.norm_output else "not normed"
     found = f"later steps are right at {as_said:.1%} with states fed back {is_normed}, as its config says"
-    if otherwise > as_said + _MUCH_BETTER:
+    if otherwise > as_said + MUCH_BETTER:
         return Finding(
             Outcome.WRONG,
             f"{found}, and at {otherwise:.1%} the other way: norm_output is not that of the training",
@@ -162,11 +163,36 @@ def _written_for(patient: Patient, engine: DraftEngine) -> list[int]:
         return []
 
 
-def _batches(patient: Patient, steps: int) -> list[PackedBatch]:
-    reading = Reading(patient.source, steps, (len(patient.shape.layer_ids), patient.shape.hidden_size))
+def share_of_first_tokens(patient: Patient, rows: Mapping[int, TrainRow]) -> float:
+    """At how many of the positions that it is asked for in these rows its first token is the row's own."""
+    said, wanted = _first_step(patient, rows)
+    return float((patient.vocabulary.target_ids[said] == wanted).mean())
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that have been read already: a `RowSource`."""
+
+    patient: Patient
+    whole: Mapping[int, TrainRow]
+
+    @property
+    def rows(self) -> Sequence[RowInfo]:
+        return self.patient.source.rows
+
+    def answer(self, row: int) -> NDArray[np.int32]:
+        return self.whole[row].token_ids[self.whole[row].mask]
+
+    def read(self, row: int) -> TrainRow:
+        return self.whole[row]
+
+
+def _batches(patient: Patient, rows: Mapping[int, TrainRow], steps: int) -> list[PackedBatch]:
+    shape = (len(patient.shape.layer_ids), patient.shape.hidden_size)
+    reading = Reading(_Rows(patient, rows), steps, shape)
     groups: list[list[int]] = [[]]
     tokens = 0
-    for number, row in patient.rows.items():
+    for number, row in rows.items():
         if groups[-1] and tokens + len(row.mask) > _BATCH_TOKENS:
             groups.append([])
             tokens = 0
@@ -180,7 +206,7 @@ def evaluate_on(patient: Patient, start: Start) -> Evaluation:
     rows = tuple(patient.source.rows)
     yardstick = yardstick_for(rows[number] for number in patient.rows)
     evaluator = Evaluator(patient.unroller(start), start.vocabulary, rows, yardstick, DRAFT_TOKENS)
-    found = evaluator.evaluate(_batches(patient, DRAFT_TOKENS), _ALONE)
+    found = evaluator.evaluate(_batches(patient, patient.rows, DRAFT_TOKENS), _ALONE)
     if not found.acceptance.cycles:
         raise NotLookedAtError("no answer of these rows is long enough for a draft cycle")
     return found
@@ -193,11 +219,13 @@ def _drafted(patient: Patient) -> Evaluation:
 
 
 @torch.no_grad()
-def _first_step(patient: Patient, start: Start) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _first_step(
+    patient: Patient, rows: Mapping[int, TrainRow]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The draft id that step 0 says, and the row's own token, at each scored position."""
-    unroller = patient.unroller(start)
+    unroller = patient.unroller(patient.start)
     said, wanted = list[NDArray[np.int64]](), list[NDArray[np.int64]]()
-    for batch in _batches(patient, 1):
+    for batch in _batches(patient, rows, 1):
         unrolled = unroller(batch.packed, batch.layout, [1.0], choose=True)
         scored = batch.layout.scored[0]
         places = batch.layout.query_positions.index[scored.rows.index] + 2

@@ -15,7 +15,8 @@ from draftmill_jobs.doctor.drafter_checks import (
     check_map,
 )
 from draftmill_jobs.doctor.evidence import Patient
-from draftmill_jobs.doctor.state_checks import check_layers, check_norm, check_teacher
+from draftmill_jobs.doctor.layer_checks import check_known_layers, check_layers
+from draftmill_jobs.doctor.state_checks import check_norm, check_teacher
 from draftmill_jobs.doctor.store_checks import check_files, check_mask, check_numbers, check_target
 from draftmill_jobs.doctor.verdict import Finding, NotLookedAtError, Outcome, Stage, Verdict
 from draftmill_jobs.errors import JobRefusedError
@@ -40,6 +41,7 @@ CHECKS: Final = (
     Check("files of the drafter", Stage.EXPORT, check_export),
     Check("drafter beside target and store", Stage.TARGET, check_fit),
     Check("layer ids of the drafter", Stage.EXPORT, check_layer_ids),
+    Check("layers by what is drafted", Stage.EXPORT, check_known_layers),
     Check("draft vocabulary", Stage.VOCABULARY, check_coverage),
     Check("d2t by what is drafted", Stage.VOCABULARY, check_map),
     Check("feedback between steps", Stage.EXPORT, check_feedback),

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 from draftmill_api.jobconfig import JobModel
 from draftmill_api.store import ComputedIn
@@ -113,6 +114,7 @@ def load_model(model: JobModel, *, layers: int, layer_ids: Sequence[int], gpus: 
             "GPU and an image with CUDA, or set gpus to 0, which computes on CPU",
         )
     log.info("loading %s", model.path)
+    disable_progress_bar()  # type: ignore[no-untyped-call]  # logs are lines
     try:
         loaded = AutoModelForCausalLM.from_pretrained(
             Path(model.path),
