@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from draftmill_cli.main import main
 from draftmill_jobs.doctor.evidence import Patient
-from draftmill_jobs.doctor.examining import examine
+from draftmill_jobs.doctor.examining import CHECKS, examine
 from draftmill_jobs.doctor.verdict import Finding, Outcome, Stage, Verdict, wrong_stage
 from tests.support.toy_drafter import DRAFT_VOCABULARY, ToyDrafter, train_toy_drafter
 from tests.support.toy_target import FOLDER, LAYER_IDS, ToyRows, toy_model, toy_rows, write_toy_store
@@ -342,6 +343,14 @@ def test_the_command_ends_with_the_stage_and_an_exit_code(
 
     assert "No stage is wrong." in said
     assert said[-1] == "The stage that is wrong: export."
+
+
+def test_the_page_names_every_check_in_its_order() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "train-without-kubernetes.md").read_text()
+    _, _, after = page.partition("| check | what it finds |")
+    table, _, _ = after.partition("\n\n")
+
+    assert re.findall(r"^\| (\w[^|]+) \|", table, re.MULTILINE) == [check.name for check in CHECKS]
 
 
 @pytest.mark.parametrize("rows", ["0", "-3", "many"])

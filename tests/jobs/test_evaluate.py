@@ -10,18 +10,21 @@ from typing import Any
 import pytest
 
 from draftmill_api.drafter import DrafterEvaluation
+from draftmill_api.exitcode import ExitCode
 from draftmill_api.trainjob import Served
 from draftmill_api.v1alpha1.shared import Endpoint, Engine
 from draftmill_jobs.engines.client import open_session
 from draftmill_jobs.errors import JobError, JobFailedError, JobRefusedError
 from draftmill_jobs.evaluate.comparing import together
 from draftmill_jobs.evaluate.drafting import Drafted, of_sglang, of_vllm
-from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, evaluate
+from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, answers_file, evaluate
 from draftmill_jobs.evaluate.prompts import Prompt, held_out_prompts
 from draftmill_jobs.evaluate.replaying import replay
+from draftmill_jobs.main import main
 from draftmill_jobs.store import Check, Store
 from draftmill_jobs.train.packing import is_held_out
 from tests.support.engine_server import LENGTH, EngineServer, Fail, Reply, Request, Stall
+from tests.support.server_program import server_program
 from tests.support.states import row, written
 from tests.support.tiny_model import TinyModel
 from tests.support.train_job import TrainJob
@@ -287,6 +290,22 @@ async def test_how_far_it_is_is_told_with_each_tenth_of_the_prompts(job: TrainJo
 
     shares = (0, 30, 60, 100)
     assert told == [f"{share} % of 3 prompts, {many} at a time" for many in (1, 2) for share in shares]
+
+
+def test_the_command_asks_one_server_at_a_time_and_ends_with_what_became_of_it(
+    job: TrainJob, model: TinyModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with server_program(model) as url:
+        job.fields["target"] = {"name": model.name, "path": str(job.target)}
+        job.fields["evaluation"] = {
+            name: {"name": name, "url": url, "engine": "VLLM"} for name in ("plain", "drafting")
+        }
+        command = ["evaluate", "--config", str(job.write()), "--server"]
+
+        assert main([*command, "plain"]) == ExitCode.DONE
+        assert main([*command, "drafting"]) == ExitCode.CONFIGURATION
+    assert answers_file(job.output, Served.PLAIN).exists()
+    assert "NotDrafting: drafting at" in caplog.text
 
 
 async def test_without_held_out_prompts_there_is_nothing_to_ask(job: TrainJob, model: TinyModel) -> None:
