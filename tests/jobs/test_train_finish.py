@@ -76,6 +76,17 @@ def test_sampled_rows_give_no_acceptance_length_anywhere(tmp_path: Path) -> None
     assert "Simulated acceptance length" not in card
 
 
+def test_the_card_says_how_each_engine_is_told_to_draft_as_far_as_was_trained(job: TrainJob) -> None:
+    job.finish()
+    card = (job.output / "drafter" / "sglang" / "README.md").read_text()
+
+    assert '"num_speculative_tokens": 3' in card
+    assert (
+        "--speculative-num-steps 3 \\\n        --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n"
+        in card
+    )
+
+
 def evaluated(job: TrainJob, **fields: object) -> None:
     """As `draftmill evaluate` leaves it."""
     endpoint = {"url": "http://127.0.0.1:8000", "engine": "VLLM"}

@@ -21,7 +21,8 @@ It does not answer by itself, and changes no answer.
 
     vllm serve TARGET --speculative-config '{vllm}'
     python -m sglang.launch_server --model-path TARGET --speculative-algorithm EAGLE3 \\
-        --speculative-draft-model-path FOLDER
+        --speculative-draft-model-path FOLDER --speculative-num-steps {drafts} \\
+        --speculative-eagle-topk 1 --speculative-num-draft-tokens {checked}
 
 {folders}
 
@@ -68,16 +69,16 @@ _TABLE: Final = """
 
 def model_card(manifest: DrafterManifest) -> str:
     """Markdown, with the front matter that model hubs read."""
-    speculative = {
-        "method": "eagle3",
-        "model": "FOLDER",
-        "num_speculative_tokens": manifest.training.ttt_length,
-    }
+    drafts = manifest.training.ttt_length
+    assert drafts is not None  # noqa: S101 - a manifest has every setting in force
+    speculative = {"method": "eagle3", "model": "FOLDER", "num_speculative_tokens": drafts}
     folders = _ONE_FOLDER if manifest.vllm == manifest.sglang else _TWO_FOLDERS
     return _CARD.format(
         name=manifest.model_name,
         architecture=manifest.model.architecture,
         vllm=json.dumps(speculative),
+        drafts=drafts,
+        checked=drafts + 1,
         folders=folders.format(vllm=manifest.vllm, sglang=manifest.sglang),
         measured=_measured(manifest.acceptance) + _at_work(manifest.evaluation),
         facts="\n".join(f"| {what} | {value} |" for what, value in _facts(manifest).items()),
