@@ -125,7 +125,7 @@ def test_what_servers_made_of_the_drafter_is_in_manifest_card_and_last_words(job
     found = manifest_of(job).evaluation
     assert found is not None
     assert [each.ratio for each in found.measured] == [1.5, 2.0]
-    assert "| 2 | 3.00 | 40.0 | 80.0 | 2.00 | 3 of 3 |" in card
+    assert "| 2 | 3.00 | 90.0% 70.0% 40.0% | 40.0 | 80.0 | 2.00 | 3 of 3 |" in card
 
 
 def test_an_evaluation_that_was_asked_for_is_not_left_out(job: TrainJob) -> None:

@@ -166,8 +166,10 @@ def _at_work(found: TrainEvaluation) -> str:
         f"{rate.ratio} times as fast at {rate.concurrency} requests ({rate.plain} -> {rate.drafting} tok/s)"
         for rate in found.rates
     )
+    places = f" (by position {' '.join(found.by_position)})" if found.by_position else ""
     same = f"{found.identical} of {found.answers} answers the same"
-    return f"acceptance length {found.acceptance_length} over {found.cycles:,} cycles; {speeds}; {same}"
+    length = f"acceptance length {found.acceptance_length}{places} over {found.cycles:,} cycles"
+    return f"{length}; {speeds}; {same}"
 
 
 def _drafter(output: TrainOutput) -> str:

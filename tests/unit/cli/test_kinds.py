@@ -37,12 +37,12 @@ def test_the_report_of_a_training_says_what_servers_made_of_the_drafter() -> Non
     manifest = smallest_drafter_train("k25")
     manifest["metadata"]["namespace"] = "team"
     manifest |= {"status": {"phase": "Succeeded", "evaluation": train_evaluation().to_json()}}
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=250)
     console.print(report(parse_run(manifest), datetime(2026, 1, 1, tzinfo=UTC)))
     assert isinstance(console.file, io.StringIO)
     assert (
-        "acceptance length 2.41 over 1,180 cycles; 1.62 times as fast at 1 requests (41.0 -> 66.4 tok/s); "
-        "32 of 32 answers the same"
+        "acceptance length 2.41 (by position 0.731 0.442 0.237) over 1,180 cycles; 1.62 times as fast at 1 "
+        "requests (41.0 -> 66.4 tok/s); 32 of 32 answers the same"
     ) in console.file.getvalue()
 
 

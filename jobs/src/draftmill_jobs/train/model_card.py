@@ -57,8 +57,8 @@ _AT_WORK: Final = """
 
 Held-out prompts, answered greedily without the drafter and with it.
 
-| requests at a time | acceptance length | tokens/s without | tokens/s with | ratio | same answers |
-|---|---|---|---|---|---|
+| requests at a time | acceptance length | by position | tokens/s without | with | ratio | same answers |
+|---|---|---|---|---|---|---|
 """
 _TABLE: Final = """
 
@@ -99,8 +99,10 @@ def _at_work(evaluation: DrafterEvaluation | None) -> str:
     if evaluation is None:
         return ""
     rows = (
-        f"| {each.concurrency} | {each.acceptance_length:.2f} | {each.plain_tokens_per_second:.1f} | "
-        f"{each.drafting_tokens_per_second:.1f} | {each.ratio:.2f} | {each.identical} of {each.prompts} |"
+        f"| {each.concurrency} | {each.acceptance_length:.2f} | "
+        f"{' '.join(f'{share:.1%}' for share in each.by_position)} | "
+        f"{each.plain_tokens_per_second:.1f} | {each.drafting_tokens_per_second:.1f} | {each.ratio:.2f} | "
+        f"{each.identical} of {each.prompts} |"
         for each in evaluation.measured
     )
     return _AT_WORK + "\n".join(rows)
