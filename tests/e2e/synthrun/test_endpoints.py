@@ -44,6 +44,33 @@ def test_output_ids_are_those_of_a_direct_request(bed: Bed, vllm: str) -> None:
     _assert_manifest(bed, run, status)
 
 
+def test_answers_that_were_asked_in_another_way_are_refused_or_kept_in_a_folder_beside(
+    bed: Bed, vllm: str
+) -> None:
+    folder, rows = {"path": "runs/asked"}, 6
+    spec: dict[str, Any] = {
+        "datasets": [bed.dataset("B1", bed.prompts("asked.jsonl", rows))],
+        "endpoints": [bed.endpoint(vllm)],
+    }
+    longer, shorter = ({"temperature": "0", "maxCompletionTokens": tokens} for tokens in (16, 8))
+    first = bed.create_run("asked", **spec, sampling=longer, output=folder)
+    assert bed.kube.wait_phase(first, "Succeeded", within=300)["plan"]["outputPath"] == folder["path"]
+    before = {path: path.read_bytes() for path in bed.output("asked").rglob("*.json*")}
+
+    mixing = bed.create_run("mixing", **spec, sampling=shorter, output=folder)
+    beside = bed.create_run("beside", **spec, sampling=shorter, output={**folder, "onChange": "NewFolder"})
+
+    refused = bed.kube.wait_phase(mixing, "Failed", within=120)
+    assert refused["reason"] == "OutputFolderDiffers"
+    status = bed.kube.wait_phase(beside, "Succeeded", within=300)
+    found = bed.data / status["plan"]["outputPath"]
+    assert found.parent == bed.output("asked").parent
+    assert found.name.startswith("asked@")
+    assert found.name.removeprefix("asked@") in refused["message"], "the fingerprint that it is named after"
+    assert_complete(found, {"B1": rows})
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
 def test_a_deleted_generator_pod_is_replaced_and_resumes(bed: Bed, vllm: str) -> None:
     run = bed.create_run(
         "pod-deleted",
