@@ -26,6 +26,17 @@ def test_the_longest_row_read_ahead_goes_first_and_of_equals_the_one_that_came_f
         rows.put(row, size)
     assert (len(rows), rows.size) == (4, 25)
     assert [rows.take(longest=True) for _ in range(4)] == ["b", "c", "d", "a"]
+
+
+def test_a_row_that_is_less_than_twice_as_long_does_not_pass_one_before_it() -> None:
+    rows = LookAhead[str]()
+    for row, size in [("a", 20), ("b", 39), ("c", 21), ("d", 40), ("e", 30)]:
+        rows.put(row, size)
+    assert [rows.take(longest=True) for _ in range(5)] == ["d", "a", "b", "c", "e"]
+
+
+def test_an_empty_look_ahead_gives_nothing() -> None:
+    rows = LookAhead[str]()
     with pytest.raises(IndexError, match="no row"):
         rows.take(longest=True)
 

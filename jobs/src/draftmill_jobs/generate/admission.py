@@ -21,7 +21,7 @@ class Admissions:
     """Feeds every dataset's rows into one pool of requests.
 
     After a few scouts of each, the dataset with the longest answers goes first, and of its rows read ahead
-    the one with the longest prompt, so that what comes last is short. When a cap for short prompts is set,
+    the longest prompts, so that what comes last is short. When a cap for short prompts is set,
     rows go in their order, but that short ones pass long ones for which there is no place yet.
     """
 

@@ -1,8 +1,12 @@
-"""Which row is asked next: of the dataset with the longest answers, the longest prompt read ahead. Pure.
+"""Which row is asked next: of the dataset with the longest answers, the longest prompts read ahead. Pure.
 
 What takes long has to begin early. When the last row has been admitted, places run empty one by one until the
 last answer has come; the shorter those last answers, the less stands idle. (The rule "longest processing time
 first": Graham, "Bounds on multiprocessing timing anomalies", SIAM J. Appl. Math. 17 (1969).)
+
+A prompt that is only somewhat longer does not pass those before it. It says little of the answer, and prompts
+of one kind tend to be of one length: one kind would come after another, and from the rows that were answered
+nobody could tell how long the others take.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 SCOUTS: Final = 8  # first rows of every dataset that are asked before all others: how long are its answers?
+_PASSES: Final = 2  # times as long as the row that came first is one that goes before it
 _GONE: Final = 64  # entries of rows that have gone, before a heap is made anew without them
 
 Row = TypeVar("Row")
@@ -40,7 +45,7 @@ def urgency(standing: Standing) -> tuple[bool, float]:
 
 
 class LookAhead(Generic[Row]):
-    """Rows of one dataset that were read but not asked yet, so that the longest of them can go first."""
+    """Rows of one dataset that were read but not asked yet, so that those far longer can go first."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Row, int]] = {}  # by number, in the order in which they came
@@ -59,14 +64,17 @@ class LookAhead(Generic[Row]):
         self.size += size
 
     def take(self, *, longest: bool) -> Row:
-        """Gives the longest row, or the one that came first; of equally long ones the first.
+        """Gives the row that came first; or the longest, of equally long ones the first, if it is far longer.
 
         Raises:
             IndexError: There is none.
         """
         if not self._rows:
             raise IndexError("no row was read ahead")
-        row, size = self._rows.pop(self._longest() if longest else next(iter(self._rows)))
+        number = next(iter(self._rows))
+        if longest and self._rows[self._longest()][1] >= _PASSES * self._rows[number][1]:
+            number = self._longest()
+        row, size = self._rows.pop(number)
         self.size -= size
         if len(self._by_size) > 2 * len(self._rows) + _GONE:
             self._by_size = [(-size, number) for number, (_, size) in self._rows.items()]
@@ -82,6 +90,6 @@ class LookAhead(Generic[Row]):
         return dropped
 
     def _longest(self) -> int:
-        while (number := heapq.heappop(self._by_size)[1]) not in self._rows:
-            pass
+        while (number := self._by_size[0][1]) not in self._rows:
+            heapq.heappop(self._by_size)
         return number
