@@ -133,6 +133,7 @@ def test_the_format_of_speculators_carries_embeddings_and_no_switch_that_one_ser
     assert "layers.0.self_attn.q_proj.weight" in tensors
     assert config["norm_before_residual"] is False
     assert config["speculators_config"]["verifier"]["name_or_path"] == "models/target"
+    assert "model_type" not in config, "by its lack vLLM knows the format"
     assert config["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 4
 
 

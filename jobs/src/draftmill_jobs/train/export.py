@@ -132,12 +132,14 @@ def flat_config(config: DraftConfig, layer_ids: Sequence[int]) -> dict[str, Any]
 
 
 def speculators_config(config: DraftConfig, layer_ids: Sequence[int], verifier: Verifier) -> dict[str, Any]:
-    """config.json of the format of speculators; ids are "entering layer" there."""
+    """config.json of the format of speculators; ids are "entering layer" there.
+
+    It has no `model_type`: by that vLLM knows it, and nobody has a model of the type that speculators names.
+    """
     proposal = {"proposal_type": "greedy", "speculative_tokens": verifier.draft_tokens}
     return {
         "architectures": ["Eagle3DraftModel"],
         "speculators_model_type": "eagle3",
-        "model_type": "speculator_model",
         "transformer_layer_config": _layer_config(config),
         "draft_vocab_size": config.draft_vocab_size,
         "target_hidden_size": config.target_hidden_size,
