@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import numpy as np
 import orjson
 
 from draftmill_api.record import FinishReason
 from draftmill_jobs.engines.failures import ErrorBody, FailureKind, RequestFailedError, failure_from_error
 
-_LARGEST_ID: Final = (1 << 31) - 1
 _DIGITS: Final = b"[0123456789,]"
 
 
@@ -141,11 +139,10 @@ def token_ids(value: Any, what: str) -> list[int]:
 def _are_token_ids(values: list[Any]) -> bool:
     """Whether all are numbers from 0 to 2^31 - 1, at a tenth of the time that looking at each takes."""
     try:
-        numbers = np.frombuffer(array("I", values), np.uint32)
+        array("i", values)
     except (TypeError, OverflowError):
         return False
-    are_numbers = not orjson.dumps(values).translate(None, _DIGITS)  # an array takes true for 1
-    return are_numbers and int(numbers.max()) <= _LARGEST_ID
+    return not orjson.dumps(values).translate(None, _DIGITS)  # an array takes true for 1, and -1
 
 
 def object_of(value: Any, what: str) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from types import TracebackType
 
 from draftmill_api.progress import ServerProgress
 from draftmill_api.v1alpha1.shared import Endpoint as EndpointSpec
@@ -237,33 +237,66 @@ class EndpointPool:
                 byte_came=byte_came,
             )
 
-    @asynccontextmanager
-    async def watched(self, endpoint: Endpoint) -> AsyncIterator[Callable[[], None]]:
+    def watched(self, endpoint: Endpoint) -> Watch:
         """Counts a request as in flight and watches over it; yields what to call when a byte came.
 
         Raises:
             RequestFailedError: The endpoint is gone, or showed no sign of life and the request was given up.
         """
-        if endpoint.removed:
+        return Watch(self, endpoint)
+
+    def flown(self, endpoint: Endpoint, flight: Flight) -> None:
+        """A request to an endpoint is over."""
+        endpoint.life.ended(flight, self.clock())
+        if not endpoint.life.flights:
+            self._leaving.discard(endpoint)
+
+
+class Watch:
+    """The time of one request to an endpoint: it is counted, and given up if the endpoint shows no life.
+
+    A class, for as a generator it would cost a small request a few percent of its time.
+    """
+
+    __slots__ = ("_deadline", "_endpoint", "_flight", "_pool")
+
+    def __init__(self, pool: EndpointPool, endpoint: Endpoint) -> None:
+        self._pool, self._endpoint = pool, endpoint
+        self._deadline = asyncio.timeout(None)
+        self._flight = Flight(pool.clock(), self._give_up)
+
+    async def __aenter__(self) -> Callable[[], None]:
+        if self._endpoint.removed:
             raise RequestFailedError(
-                FailureKind.CONNECTION_LOST, f"endpoint {endpoint.spec.name} was taken out of the config"
+                FailureKind.CONNECTION_LOST,
+                f"endpoint {self._endpoint.spec.name} was taken out of the config",
             )
-        deadline = asyncio.timeout(None)
-        flight = Flight(self.clock(), lambda: deadline.reschedule(0.0))
-        endpoint.life.flights.add(flight)
+        await self._deadline.__aenter__()
+        self._endpoint.life.flights.add(self._flight)
+        return self._byte_came
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            async with deadline:
-                yield lambda: endpoint.life.byte_came(flight, self.clock())
-        except TimeoutError as error:
-            if flight.is_moved:
-                raise RequestFailedError(
-                    FailureKind.CONNECTION_LOST, f"{endpoint.spec.name} was taken out: {endpoint.problem}"
-                ) from error
-            raise RequestFailedError(
-                FailureKind.TIMEOUT_STALL,
-                f"{endpoint.spec.name} showed no sign of life; the request was given up",
-            ) from error
+            await self._deadline.__aexit__(kind, error, trace)
+        except TimeoutError as timeout:
+            raise self._failure() from timeout
         finally:
-            endpoint.life.ended(flight, self.clock())
-            if not endpoint.life.flights:
-                self._leaving.discard(endpoint)
+            self._pool.flown(self._endpoint, self._flight)
+
+    def _byte_came(self) -> None:
+        self._endpoint.life.byte_came(self._flight, self._pool.clock())
+
+    def _give_up(self) -> None:
+        self._deadline.reschedule(0.0)
+
+    def _failure(self) -> RequestFailedError:
+        name = self._endpoint.spec.name
+        if self._flight.is_moved:
+            return RequestFailedError(
+                FailureKind.CONNECTION_LOST, f"{name} was taken out: {self._endpoint.problem}"
+            )
+        return RequestFailedError(
+            FailureKind.TIMEOUT_STALL, f"{name} showed no sign of life; the request was given up"
+        )

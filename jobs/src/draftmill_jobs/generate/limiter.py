@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
+from enum import Enum, StrEnum
 from itertools import count
 from typing import NamedTuple, Self
 
@@ -13,13 +13,13 @@ from draftmill_jobs.generate.endpoints import Endpoint
 from draftmill_jobs.generate.quota import Quota
 
 
-class Size(Enum):
-    """How long a request's prompt is."""
+class Size(StrEnum):
+    """How long a request's prompt is; a string, for the hash of a plain `Enum` is a call of Python's own."""
 
-    SHORT = "short"
-    LONG = "long"
     PROBE = "probe"
     """That of a preflight, which goes before all others."""
+    SHORT = "short"
+    LONG = "long"
 
 
 class Hold(Enum):
@@ -90,7 +90,7 @@ class Limiter:
         self._quota = quota
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
-        self._leased: dict[Size, int] = dict.fromkeys(Size, 0)
+        self._leased, self._leased_long = 0, 0
         self._holds: set[Hold] = set()
         self._waiting: dict[Size, deque[_Turn]] = {size: deque() for size in Size}
         self._after, self._before = count(), count(-1, -1)
@@ -103,7 +103,7 @@ class Limiter:
     @property
     def leased(self) -> int:
         """Leases that are given and not released."""
-        return sum(self._leased.values())
+        return self._leased
 
     @property
     def waiting(self) -> int:
@@ -140,9 +140,9 @@ class Limiter:
 
     def has_room(self, size: Size) -> bool:
         """Whether the caps let a request of this size go now."""
-        if self._holds or self.leased >= self._caps.total:
+        if self._holds or self._leased >= self._caps.total:
             return False
-        return size is not Size.LONG or self._leased[Size.LONG] < self._caps.long
+        return size is not Size.LONG or self._leased_long < self._caps.long
 
     def look_again(self) -> None:
         """Gives what leases may be given: a server has come up, or has more room than before."""
@@ -157,7 +157,7 @@ class Limiter:
                 self._look_again_in(wait)
                 return
             self._waiting[turn.size].popleft()
-            self._leased[turn.size] += 1
+            self._count(turn.size, 1)
             turn.given.set_result(Lease(self, turn.size, server, self._quota.charge(now)))
 
     def _look_again_in(self, wait: float) -> None:
@@ -188,10 +188,20 @@ class Limiter:
             raise
 
     def _give_back(self, size: Size) -> None:
-        self._leased[size] -= 1
+        self._count(size, -1)
         self.look_again()
 
+    def _count(self, size: Size, leases: int) -> None:
+        self._leased += leases
+        if size is Size.LONG:
+            self._leased_long += leases
+
     def _next(self) -> _Turn | None:
-        """The first that waits and that the caps let go."""
-        ready = [turns[0] for size, turns in self._waiting.items() if turns and self.has_room(size)]
-        return min(ready, key=lambda turn: (turn.size is not Size.PROBE, turn.number), default=None)
+        """The first that waits and that the caps let go; probes before all others."""
+        first: _Turn | None = None
+        for size, turns in self._waiting.items():
+            if turns and (first is None or turns[0].number < first.number) and self.has_room(size):
+                first = turns[0]
+                if size is Size.PROBE:
+                    break
+        return first
