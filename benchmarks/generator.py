@@ -17,12 +17,9 @@ vllm: a real vLLM on the same cores, beside its own `vllm bench serve`.
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
 import statistics
 import string
-import subprocess
 import sys
 import urllib.request
 from contextlib import AbstractContextManager
@@ -33,17 +30,15 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "dev")]
 
+from benchmarks.generator_processes import run_client  # noqa: E402
+from benchmarks.generator_vllm import ROUNDS, vllm  # noqa: E402
 from benchmarks.processes import cores  # noqa: E402
 from benchmarks.results import Bench, Result, arguments, measure  # noqa: E402
 
-from draftmill_dev import cache, environment, model, venvs  # noqa: E402
 from draftmill_jobs.model.tokenizer import Tokenizer  # noqa: E402
 from tests.support.byte_tokenizer import make_byte_tokenizer  # noqa: E402
 from tests.support.server_program import serving  # noqa: E402
-from tests.support.vllm_server import serving_vllm  # noqa: E402
 
-RIVAL = ["datatrove==0.10.1", "httpx", "aiosqlite", "xxhash", "aiofiles", "orjson"]
-PANDAS = ["pandas==2.3.3", "python-dateutil", "six", "pytz", "tzdata"]
 CONCURRENCY = 200
 SHORT, LONG = 16, 8192  # tokens of an answer
 SERVICE = 0.2  # seconds of a paced answer
@@ -55,9 +50,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
 MILLION = 1_000_000
-ROUNDS = 3  # so that a busy minute meets every client
-VLLM_ROWS, VLLM_TOKENS, VLLM_CONCURRENCY = 240, 64, 16
-_LONGEST = 1200.0  # seconds of one client
 
 
 @dataclass(frozen=True)
@@ -252,76 +244,6 @@ def memory(folder: Path, scale: float) -> Result:
     )
 
 
-def vllm(folder: Path, scale: float) -> Result:
-    """Tokens per second of a real server, beside its own benchmark."""
-    target, rows = model.build() / model.NAME, _share(VLLM_ROWS, scale)
-    prompts = folder / "prompts.jsonl"
-    questions = (f"What is {n} plus {n + 7}? Explain each step." for n in range(rows))
-    prompts.write_text("".join(json.dumps({"prompt": question}) + "\n" for question in questions))
-    flags = ["--no-enable-prefix-caching"]
-    with serving_vllm(target, flags, folder / "server.log", name=model.NAME) as url:
-        _bench_serve(url, target, prompts, folder, min(rows, 2 * VLLM_CONCURRENCY))  # warms the server up
-        pairs = [
-            (_bench_serve(url, target, prompts, folder, rows), _generate_on(url, target, prompts, folder))
-            for _ in range(ROUNDS)
-        ]
-    theirs, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
-    ratio = statistics.median(ours / theirs for theirs, ours in pairs)
-    return Result(
-        "vllm",
-        f"{ratio:.3f} of vllm bench serve: {ours:,.0f} of {theirs:,.0f} output tokens/s, "
-        f"{VLLM_CONCURRENCY} in flight",
-        ">= 0.98",
-        met=ratio >= 0.98,
-    )
-
-
-def _bench_serve(url: str, target: Path, prompts: Path, folder: Path, rows: int) -> float:
-    command = [
-        *(str(environment.build() / "bin" / "vllm"), "bench", "serve", "--backend", "openai-chat"),
-        *("--base-url", url, "--endpoint", "/v1/chat/completions"),
-        *("--model", str(target), "--served-model-name", model.NAME, "--tokenizer", str(target)),
-        *("--dataset-name", "custom", "--dataset-path", str(prompts), "--skip-chat-template"),
-        *("--disable-shuffle", "--custom-output-len", str(VLLM_TOKENS), "--num-prompts", str(rows)),
-        *("--max-concurrency", str(VLLM_CONCURRENCY), "--temperature", "0", "--disable-tqdm"),
-        *("--save-result", "--result-dir", str(folder), "--result-filename", "bench.json"),
-    ]
-    _run(command, {**environment.VARIABLES, "PYTHONPATH": str(_pandas())})
-    throughput: float = json.loads((folder / "bench.json").read_text())["output_throughput"]
-    return throughput
-
-
-def _pandas() -> Path:
-    """A folder with what the server's own benchmark reads prompts with, and the server has no need of."""
-
-    def make(folder: Path) -> None:
-        python = str(environment.build() / "bin" / "python")
-        install = ["pip", "install", "--python", python, "--target", folder / "lib", "--no-deps"]
-        venvs.run_uv([*install, *PANDAS], folder)
-
-    return cache.build("bench-pandas", PANDAS, make) / "lib"
-
-
-def _generate_on(url: str, target: Path, prompts: Path, folder: Path) -> float:
-    out = folder / "client"
-    shutil.rmtree(out, ignore_errors=True)  # a round before
-    said = run_client(
-        "draftmill",
-        f"--core={cores()[0]}",
-        f"--url={url}",
-        f"--model={target}",
-        f"--name={model.NAME}",
-        f"--prompts={prompts}",
-        f"--folder={out}",
-        f"--concurrency={VLLM_CONCURRENCY}",
-        f"--tokens={VLLM_TOKENS}",
-    )
-    records = (out / "out/A/raw_responses.jsonl").read_text().splitlines()
-    tokens = sum(json.loads(record)["completion_tokens"] for record in records)
-    seconds: float = json.loads(said.splitlines()[-1])["seconds_after_preflight"]
-    return tokens / seconds
-
-
 def _make_model(folder: Path) -> Tokenizer:
     """A folder that is a model's to the generator, with a tokenizer as large models have it."""
     rng = random.Random(0)
@@ -353,37 +275,6 @@ def _answer_ids(tokenizer: Tokenizer, length: int) -> list[int | None]:
 
 
 BENCHES: tuple[Bench, ...] = (small, kept, decoded, paced, many, memory, vllm)
-
-
-def rival_python() -> str:
-    """The Python of an environment with the rival, made once."""
-
-    def make(folder: Path) -> None:
-        venv = folder / "venv"
-        venvs.run_uv(["venv", "--python", sys.executable, venv], folder)
-        venvs.run_uv(["pip", "install", "--python", venv, *RIVAL, "aiohttp", "uvloop"], folder)
-
-    return str(cache.build("bench", [*RIVAL, sys.version], make) / "venv" / "bin" / "python")
-
-
-def run_client(client: str, *flags: str) -> str:
-    """Runs a client to its end; returns what it printed."""
-    python = rival_python() if client.startswith("datatrove") else sys.executable
-    return _run([python, "-P", str(REPOSITORY / "benchmarks/generator_clients.py"), client, *flags], {})
-
-
-def _run(command: list[str], variables: dict[str, str]) -> str:
-    done = subprocess.run(
-        command,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=_LONGEST,
-    )
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-6000:]}")
-    return done.stdout
 
 
 def _read(url: str) -> Any:
