@@ -72,6 +72,24 @@ async def test_answers_of_another_sampling_go_to_a_folder_of_their_fingerprint_a
     assert (server.count, beside(kept_apart)) == (40, [chosen]), "both are found again"
 
 
+async def test_a_folder_that_was_begun_and_has_no_answers_is_taken_by_a_run_that_would_be_refused_else(
+    kept_apart: Job, server: EngineServer
+) -> None:
+    """As when a run is deleted before its first answer; with NewFolder it stays whose it is."""
+    plan(ask_at(kept_apart, "0.5").config)
+    begun = fingerprint(kept_apart.output)
+    ask_at(kept_apart, "1.0")
+    assert plan(kept_apart.config).output == str(beside(kept_apart)[0])
+
+    kept_apart.on_change = "Refuse"
+    assert plan(kept_apart.config).output == ""
+    await kept_apart.generate()
+    kept_apart.finish()
+    assert fingerprint(kept_apart.output) != begun
+    records = assert_complete(kept_apart.output, {"A": 20})
+    assert {record["sampling"]["temperature"] for record in records} == {1.0}
+
+
 async def test_answers_to_prompts_whose_text_was_changed_are_kept_apart_each_time(
     kept_apart: Job, server: EngineServer
 ) -> None:

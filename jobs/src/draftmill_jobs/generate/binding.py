@@ -106,7 +106,7 @@ def _bind(folder: Path, now: RunFingerprint, own: Path, me: Holder) -> None:
         is_anew = before is not None and _is_anew(before.run, now.run, others_live=others_live)
         for part in idle:
             _repair(part, forget=is_anew)
-        if before is None or is_anew:
+        if before is None or is_anew or before.fingerprint != now.fingerprint:
             write_fingerprint(folder, now)
 
 

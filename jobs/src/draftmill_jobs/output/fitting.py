@@ -23,6 +23,8 @@ class Fit(Enum):
     """It has no answers, and is bound to none."""
     SAME = "same"
     """It is bound to what is asked now."""
+    UNUSED = "unused"
+    """It is bound to something else, and has no answers: who finds nobody at work there may bind it anew."""
 
 
 def check_fit(
@@ -45,6 +47,8 @@ def check_fit(
     if bound is None:
         _check_empty(folder)
         return Fit.FREE
+    if not any(path.stat().st_size for path in answer_files(folder)):
+        return Fit.SAME if bound.fingerprint == asked.fingerprint else Fit.UNUSED
     check_same(folder, bound, asked)
     before = load_index(folder)
     if before is not None:

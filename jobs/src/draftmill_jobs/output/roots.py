@@ -95,7 +95,7 @@ def _choose(config: SynthJobConfig, model: TargetModel, base: Path) -> Path:
 def _fit(
     datasets: list[DatasetSettings], model: TargetModel, run: JobRun, known: dict[str, list[PromptIndex]]
 ) -> Fit | None:
-    """What a folder is to all datasets together; None where it holds other answers to one of them.
+    """What a folder is to all datasets together; None where it is bound to something else for one of them.
 
     Args:
         datasets: The datasets, if the folder were theirs.
@@ -116,6 +116,8 @@ def _fit(
         }
     except OtherAnswersError:
         return None
+    if Fit.UNUSED in fits:
+        return None  # whose it is may begin at any moment
     return Fit.SAME if Fit.SAME in fits else Fit.FREE
 
 

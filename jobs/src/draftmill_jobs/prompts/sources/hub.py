@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT: Final = 30.0  # seconds for the hub to name a commit
+_ROWS_AT_ONCE: Final = 1000  # while what was downloaded becomes Arrow files
 
 
 def load_pinned(wanted: HuggingFaceDataset, pin: PinnedDataset) -> Source:
@@ -92,13 +95,31 @@ def _load(wanted: HuggingFaceDataset, commit: str | None) -> Any:
 
     datasets.disable_progress_bars()
     try:
-        return datasets.load_dataset(
-            wanted.repo, name=wanted.config, split=wanted.split, revision=commit or wanted.revision
+        builder = datasets.load_dataset_builder(
+            wanted.repo, name=wanted.config, revision=commit or wanted.revision
         )
+        if getattr(builder.config, "batch_size", _ROWS_AT_ONCE) is None:  # Parquet: else whole row groups
+            builder.config.batch_size = _ROWS_AT_ONCE
+        with _giving_memory_back():
+            builder.download_and_prepare()
+        return builder.as_dataset(split=wanted.split)
     except (ConnectionError, TimeoutError) as error:
         raise _unreachable(wanted, error) from error
     except (datasets.exceptions.DatasetsError, OSError, ValueError) as error:
         raise _not_found(wanted, error) from error
+
+
+@contextmanager
+def _giving_memory_back() -> Iterator[None]:
+    """Arrow's own pools keep what they have had: over a hundred megabytes for a million prompts."""
+    import pyarrow as pa  # noqa: PLC0415 - heavy, and not always needed
+
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 def _commit_of(dataset: Any) -> str | None:
