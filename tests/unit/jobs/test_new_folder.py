@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from draftmill_api.exitcode import ExitCode
+from draftmill_api.jobconfig import JobRun
 from draftmill_api.manifest import Manifest, RunFingerprint
 from draftmill_api.v1alpha1.synthrun import OnChange
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.model.facts import read_model
 from draftmill_jobs.output import roots
 from draftmill_jobs.output.roots import find_output, own_output
 from draftmill_jobs.plan.planning import plan
+from draftmill_jobs.shared.lock import PartLock, this_process
 from tests.support.engine_server import EngineServer, Reply
 from tests.support.job import Job, prompts
 from tests.support.records_on_disk import assert_complete, lines
@@ -247,3 +249,18 @@ def test_a_finish_without_any_answers_begins_no_folder(kept_apart: Job) -> None:
     with pytest.raises(JobRefusedError, match=r"no run\.json: nothing was generated there"):
         kept_apart.finish()
     assert not kept_apart.output.exists()
+
+
+def test_a_folder_that_stays_locked_is_named_with_its_holder_before_long(
+    kept_apart: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a dead process whose lock an NFS server still keeps."""
+    monkeypatch.setattr(roots, "_LONGEST_WAIT", 0.1)
+    dataset = kept_apart.output / "A"
+    dataset.mkdir(parents=True)
+    lock = PartLock(dataset / "run.json", this_process(JobRun(kind="SynthRun", name="dead"), 1))
+    with pytest.raises(JobFailedError, match=r"was locked for 0.1 s by run dead .* have it released") as failed:
+        plan(kept_apart.config)
+    assert failed.value.reason == "FolderInUse"
+    lock.release()
+    assert plan(kept_apart.config).output == ""

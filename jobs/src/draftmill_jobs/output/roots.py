@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
@@ -21,7 +22,7 @@ from draftmill_api.manifest import RunFingerprint
 from draftmill_api.names import DATA_MOUNT
 from draftmill_api.record import canonical_json
 from draftmill_api.v1alpha1.synthrun import OnChange
-from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.output.fitting import Fit, check_fit
 from draftmill_jobs.prompts.index import PromptIndex, read_prompts
@@ -32,11 +33,14 @@ from draftmill_jobs.shared.folder import (
     read_fingerprint,
     write_fingerprint,
 )
-from draftmill_jobs.shared.lock import PartLock, this_process
+from draftmill_jobs.shared.lock import LockHeldError, PartLock, this_process
 from draftmill_jobs.shared.settings import DatasetSettings, datasets_of
 from draftmill_jobs.shared.storage import refused_at_start, write_failure
 
 log = logging.getLogger(__name__)
+
+_LONGEST_WAIT: Final = 30.0  # seconds for the lock that is held while a folder is bound
+_LOOKS_AGAIN: Final = 0.02  # seconds
 
 _BESIDE: Final = "@[0-9a-f]{16}(-[0-9]+)?"
 """What stands behind the name of `output.path` in that of a folder beside it."""
@@ -124,9 +128,17 @@ def _fit(
 def _beside(base: Path) -> list[Path]:
     """The folders beside it that runs have begun, by name."""
     is_ours = re.compile(re.escape(base.name) + _BESIDE)
-    if not base.parent.is_dir():
+    try:
+        return sorted(
+            path for path in base.parent.iterdir() if is_ours.fullmatch(path.name) and path.is_dir()
+        )
+    except FileNotFoundError:
         return []
-    return sorted(path for path in base.parent.iterdir() if is_ours.fullmatch(path.name) and path.is_dir())
+    except OSError as error:
+        raise JobFailedError(
+            "StorageFailed",
+            f"cannot look for folders beside {base}: {error.strerror}; look at the volume",
+        ) from error
 
 
 def _names(base: Path, asked: str) -> Iterator[Path]:
@@ -159,7 +171,7 @@ def _bind(config: SynthJobConfig, model: TargetModel) -> bool:
 
 def _bind_dataset(folder: Path, asked: RunFingerprint) -> bool:
     if read_fingerprint(folder) is None:
-        lock = PartLock(folder / RUN_FILE, this_process(asked.run, 0), wait=True)
+        lock = _lock(folder, asked)
         try:
             if read_fingerprint(folder) is None:
                 write_fingerprint(folder, asked)
@@ -167,3 +179,19 @@ def _bind_dataset(folder: Path, asked: RunFingerprint) -> bool:
             lock.release()
     bound = read_fingerprint(folder)
     return bound is not None and bound.fingerprint == asked.fingerprint
+
+
+def _lock(folder: Path, asked: RunFingerprint) -> PartLock:
+    """Locks whose a folder is; who does so is done in a moment, unless a volume keeps the lock of a dead one."""
+    end = time.monotonic() + _LONGEST_WAIT
+    while True:
+        try:
+            return PartLock(folder / RUN_FILE, this_process(asked.run, 0))
+        except LockHeldError as held:
+            if time.monotonic() > end:
+                raise JobFailedError(
+                    "FolderInUse",
+                    f"{folder} was locked for {_LONGEST_WAIT:g} s by {held.holder or 'another process'}; "
+                    "if that is gone, the volume's server still keeps its lock: have it released there",
+                ) from held
+        time.sleep(_LOOKS_AGAIN)

@@ -87,23 +87,22 @@ class PartLock:
     `flock` also works between pods of one node and, since NFS clients send it to the server, across nodes.
     """
 
-    def __init__(self, part: Path, holder: Holder, *, wait: bool = False) -> None:
+    def __init__(self, part: Path, holder: Holder) -> None:
         """Takes the lock.
 
         Args:
             part: The file that it is of.
             holder: Who takes it.
-            wait: Whether to wait until nobody else has it.
 
         Raises:
-            LockHeldError: Someone else has it, and it is not waited for.
+            LockHeldError: Someone else has it.
             JobRefusedError: The volume has no locks.
             OSError: The lock's file cannot be written.
         """
         path = part.with_name(f".{part.name}{_SUFFIX}")
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            lock_file(self._descriptor, path, wait=wait)
+            lock_file(self._descriptor, path)
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, json.dumps(asdict(holder)).encode(), 0)
         except BaseException:
@@ -115,16 +114,16 @@ class PartLock:
         os.close(self._descriptor)
 
 
-def lock_file(descriptor: int, path: Path, *, wait: bool = False) -> None:
+def lock_file(descriptor: int, path: Path) -> None:
     """Locks an open file, until its descriptor is closed.
 
     Raises:
-        LockHeldError: Someone else has the lock, and it is not waited for.
+        LockHeldError: Someone else has the lock.
         JobRefusedError: The volume has no locks.
         OSError: The system does not lock it for another reason.
     """
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise LockHeldError(path, _read_holder(descriptor)) from None
     except OSError as error:
