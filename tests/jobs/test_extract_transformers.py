@@ -7,6 +7,7 @@ norm; one of four states is dropped.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -89,6 +90,15 @@ def test_the_last_state_goes_through_the_final_norm_and_makes_the_librarys_logit
     assert torch.equal(normed, expected.hidden_states[LAYERS])
     assert not np.array_equal(states[:, LAYERS], expected.hidden_states[LAYERS][0].numpy())
     assert torch.equal(logits.argmax(-1), expected.logits.argmax(-1))
+
+
+def test_a_dtype_that_no_store_has_is_refused(library: Any) -> None:
+    decoder = find_decoder(copy.deepcopy(library).double(), layers=LAYERS)
+    with pytest.raises(
+        JobRefusedError, match=r"torch\.float64, .* \(BFloat16, Float16, Float32\)"
+    ) as refused:
+        HookedModel(decoder, ALL_IDS)
+    assert refused.value.reason == "ModelNotUsable"
 
 
 def test_a_row_in_a_batch_has_the_states_that_it_has_alone(hooked: HookedModel) -> None:

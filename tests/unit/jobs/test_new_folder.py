@@ -259,7 +259,8 @@ def test_a_folder_that_stays_locked_is_named_with_its_holder_before_long(
     dataset = kept_apart.output / "A"
     dataset.mkdir(parents=True)
     lock = PartLock(dataset / "run.json", this_process(JobRun(kind="SynthRun", name="dead"), 1))
-    with pytest.raises(JobFailedError, match=r"was locked for 0.1 s by run dead .* have it released") as failed:
+    said = r"was locked for 0\.1 s by run dead .* have it released"
+    with pytest.raises(JobFailedError, match=said) as failed:
         plan(kept_apart.config)
     assert failed.value.reason == "FolderInUse"
     lock.release()

@@ -44,6 +44,9 @@ class HookedModel:
         Args:
             decoder: As `find_decoder` finds it.
             layer_ids: Ascending, "entering layer"; the last is the number of layers.
+
+        Raises:
+            JobRefusedError: It computes in a dtype that no store has.
         """
         self._decoder = decoder
         self._layer_ids = tuple(layer_ids)
@@ -52,6 +55,13 @@ class HookedModel:
         self._entered = [*(layers[each] for each in layer_ids[:-1]), norm]
         embeddings = next(decoder.parameters())
         self._device = embeddings.device
+        if embeddings.dtype not in _COMPUTED_IN:
+            raise JobRefusedError(
+                "ModelNotUsable",
+                f"the model's embeddings are {embeddings.dtype}, and its states would be of no dtype that "
+                f"a store has ({', '.join(each.value for each in _COMPUTED_IN.values())}): use backend VLLM, "
+                "or a model whose embeddings are of one of these",
+            )
         self.computed_in = _COMPUTED_IN[embeddings.dtype]
 
     def states(self, rows: Sequence[NDArray[np.int32]]) -> list[NDArray[np.float32]]:

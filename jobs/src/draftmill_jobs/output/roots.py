@@ -182,7 +182,7 @@ def _bind_dataset(folder: Path, asked: RunFingerprint) -> bool:
 
 
 def _lock(folder: Path, asked: RunFingerprint) -> PartLock:
-    """Locks whose a folder is; who does so is done in a moment, unless a volume keeps the lock of a dead one."""
+    """Locks whose a folder is, for a moment; who has it longer is dead, and a volume still keeps its lock."""
     end = time.monotonic() + _LONGEST_WAIT
     while True:
         try:
