@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.v1alpha1.status import Counts
+from draftmill_jobs.errors import JobRefusedError
 from draftmill_jobs.plan.planning import plan
 from draftmill_jobs.shared.settings import Share
 from draftmill_jobs.shared.tally import sum_counts
@@ -198,3 +200,21 @@ async def test_without_a_uid_workers_that_start_together_ask_failed_rows_again_o
         "started anew, everything that may pass is asked again"
     )
     assert job.finish().progress.ok == 60
+
+
+async def test_a_worker_that_asks_in_another_way_is_refused_while_one_is_at_work_without_an_answer_yet(
+    job: Job, server: EngineServer, workers: Workers
+) -> None:
+    """As when a key of `chatTemplateKwargs` is exchanged while a run is active, and one worker restarts."""
+    job.datasets = {"A": prompts(8)}
+    server.script = lambda request: Reply(delay=0.0 if request.is_preflight else 2.0)
+    job.generation |= {"chatTemplateKwargs": {"thinking": True}}
+    first = await workers.start(0, 2)
+    await until(lambda: server.count)
+    job.generation |= {"chatTemplateKwargs": {"enable_thinking": True}}
+    with pytest.raises(JobRefusedError, match="holds other answers than are asked for") as refused:
+        await (await workers.start(1, 2))
+    assert (refused.value.reason, job.lines()) == ("OutputFolderDiffers", [])
+    assert (await first)[0] is ExitCode.DONE
+    bound = json.loads((job.output / "A" / "run.json").read_bytes())
+    assert bound["chatTemplateKwargs"] == {"thinking": True}

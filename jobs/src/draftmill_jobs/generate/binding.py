@@ -13,7 +13,13 @@ from draftmill_jobs.model.facts import TargetModel
 from draftmill_jobs.output.fitting import check_fit
 from draftmill_jobs.prompts.index import PromptIndex, load_index, write_index
 from draftmill_jobs.shared.files import write_atomically
-from draftmill_jobs.shared.folder import RUN_FILE, fingerprint_of, read_fingerprint, write_fingerprint
+from draftmill_jobs.shared.folder import (
+    RUN_FILE,
+    check_same,
+    fingerprint_of,
+    read_fingerprint,
+    write_fingerprint,
+)
 from draftmill_jobs.shared.lock import (
     FolderInUseError,
     Holder,
@@ -26,6 +32,7 @@ from draftmill_jobs.shared.parts import (
     RECORDS,
     companion,
     files_of,
+    files_with_answers,
     parse_line,
     part_path,
     parts_of_all_workers,
@@ -103,6 +110,8 @@ def _bind(folder: Path, now: RunFingerprint, own: Path, me: Holder) -> None:
                 if held.holder is None or not held.holder.shares_with(me):
                     raise FolderInUseError(folder, held.holder, me) from held
                 others_live = True  # and look after their parts themselves
+        if before is not None and (others_live or files_with_answers(folder)):
+            check_same(folder, before, now)  # who was at work while it was looked at may have written since
         is_anew = before is not None and _is_anew(before.run, now.run, others_live=others_live)
         for part in idle:
             _repair(part, forget=is_anew)

@@ -12,7 +12,7 @@ from draftmill_jobs.prompts.changes import changed_prompts
 from draftmill_jobs.prompts.index import PromptIndex, load_index
 from draftmill_jobs.shared.folder import RUN_FILE, OtherAnswersError, check_same, differs, read_fingerprint
 from draftmill_jobs.shared.heads import read_heads
-from draftmill_jobs.shared.parts import RECORDS, answer_files, part_paths
+from draftmill_jobs.shared.parts import RECORDS, files_with_answers, part_paths
 from draftmill_jobs.shared.settings import DatasetSettings
 
 
@@ -47,7 +47,7 @@ def check_fit(
     if bound is None:
         _check_empty(folder)
         return Fit.FREE
-    if not any(path.stat().st_size for path in answer_files(folder)):
+    if not files_with_answers(folder):
         return Fit.SAME if bound.fingerprint == asked.fingerprint else Fit.UNUSED
     check_same(folder, bound, asked)
     before = load_index(folder)
@@ -58,14 +58,13 @@ def check_fit(
 
 def _check_empty(folder: Path) -> None:
     """Nothing of ours leaves answers without `run.json`, which is written before the first of them."""
-    for path in answer_files(folder):
-        if path.stat().st_size:
-            raise OtherAnswersError(
-                "OutputFolderUnbound",
-                f"{path} has answers, but {RUN_FILE} is not beside it, which says what they were asked with: "
-                f"others would be mixed with them. Put its {RUN_FILE} back, move the files away, choose "
-                "another output.path, or create the run again with output.onChange: NewFolder",
-            )
+    if found := files_with_answers(folder):
+        raise OtherAnswersError(
+            "OutputFolderUnbound",
+            f"{found[0]} has answers, but {RUN_FILE} is not beside it, which says what they were asked with: "
+            f"others would be mixed with them. Put its {RUN_FILE} back, move the files away, choose "
+            "another output.path, or create the run again with output.onChange: NewFolder",
+        )
 
 
 def _check_prompts(settings: DatasetSettings, before: PromptIndex, now: PromptIndex) -> None:

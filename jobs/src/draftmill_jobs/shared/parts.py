@@ -67,6 +67,11 @@ def answer_files(folder: Path) -> list[Path]:
     return [*part_paths(folder, RECORDS), *part_paths(folder, DEAD_LETTERS)]
 
 
+def files_with_answers(folder: Path) -> list[Path]:
+    """Those of `answer_files` that are not empty."""
+    return [path for path in answer_files(folder) if path.stat().st_size]
+
+
 def companion(records: Path) -> Path:
     """The dead letters of the worker that writes these records."""
     return records.with_name(records.name.replace(RECORDS, DEAD_LETTERS, 1))
