@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from draftmill_jobs.generate import keeper, knee, tuning
+from draftmill_jobs.generate import gate, keeper, knee, tuning
 from draftmill_jobs.shared.chosen_concurrency import read_chosen
-from tests.support.engine_server import EngineServer, Reaction, Reply, Request
+from tests.support.engine_server import EngineServer, Fail, Reaction, Reply, Request
 from tests.support.job import Job, prompts, until
 from tests.support.job_pages import in_force, progress_when
 from tests.support.ports import free_port
@@ -14,13 +14,18 @@ from tests.support.ports import free_port
 KNEE = 16
 
 
-async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
-    job: Job, server: EngineServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks of tests: the proportions are those of real ones."""
     monkeypatch.setattr(knee, "_SETTLE", 0.3)
     monkeypatch.setattr(tuning, "_LOOK", 0.1)
     monkeypatch.setattr(keeper, "_LONGEST_LOOK", 0.1)
+    monkeypatch.setattr(gate, "_COOL_DOWN", 0.02)
 
+
+async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
+    job: Job, server: EngineServer
+) -> None:
     def script(_: Request) -> Reaction:
         return Reply(delay=0.05 * max(1.0, server.in_flight / KNEE))
 
@@ -40,3 +45,20 @@ async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
         await in_force(job, port)
         await progress_when(port, lambda seen: seen.progress.in_flight == 3)
         await progress_when(port, lambda seen: seen.progress.concurrency is None)
+
+
+async def test_it_settles_too_where_the_server_refuses_what_goes_beyond_its_queue(
+    job: Job, server: EngineServer
+) -> None:
+    server.script = lambda _: Reply(delay=0.05) if server.in_flight <= 15 else Fail(503)
+    job.datasets, job.generation = {"A": prompts(20_000)}, {"concurrency": "Auto", "retries": 0}
+    port = free_port()
+    async with job.use(server).generating(port):
+        seen = await progress_when(
+            port, lambda seen: seen.progress.concurrency is not None and seen.progress.concurrency.settled
+        )
+    chosen = seen.progress.concurrency
+    assert chosen is not None
+    assert 8 <= chosen.in_force <= 15
+    assert "the servers refused requests 3 times while 18 were to be in flight" in chosen.reason
+    assert seen.progress.errors == 0

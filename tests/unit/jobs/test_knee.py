@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from draftmill_jobs.generate.gate import Gate
 from draftmill_jobs.generate.knee import Knee, Sample
 
 SETTLED_WITHIN = 120.0  # seconds
@@ -20,6 +21,7 @@ class Server:
     Attributes:
         places: Requests that it works on at once; the others wait.
         memory: Requests for which its KV cache has room; more are preempted.
+        takes: Requests that it takes at once; it refuses the others.
         noise: Standard deviation of the tokens of a second, relative to them.
         rows: Requests that there are to ask at all.
     """
@@ -27,6 +29,7 @@ class Server:
     speed: Callable[[float], float]
     places: int = 100_000
     memory: int = 100_000
+    takes: int = 100_000
     noise: float = 0.0
     rows: int = 100_000
     has_metrics: bool = True
@@ -34,17 +37,37 @@ class Server:
     def __post_init__(self) -> None:
         self.now, self.generated, self.preemptions = 0.0, 0.0, 0.0
         self.rng = random.Random(7)
+        self.gate = Gate(None)
 
     def second(self, limit: int) -> Sample:
         """A second with as many requests in flight as may be."""
-        in_flight = min(limit, self.rows)
+        in_flight = self.taken(int(min(limit, self.rows, self.gate.limit)))
         running = min(in_flight, self.places)
         self.now += 1.0
         self.generated += self.speed(running) * max(0.0, self.rng.gauss(1.0, self.noise))
         self.preemptions += max(0, running - self.memory)
         if not self.has_metrics:
-            return Sample(self.now, in_flight, self.generated)
-        return Sample(self.now, in_flight, self.generated, running, in_flight - running, self.preemptions)
+            return Sample(self.now, in_flight, self.generated, cuts=self.gate.generation)
+        return Sample(
+            now=self.now,
+            in_flight=in_flight,
+            generated=self.generated,
+            running=running,
+            waiting=in_flight - running,
+            preemptions=self.preemptions,
+            cuts=self.gate.generation,
+        )
+
+    def taken(self, asked: int) -> int:
+        """How many of the requests of a second it takes; all of them end within it."""
+        generations = [self.gate.take() for _ in range(asked)]
+        for generation in generations[self.takes :]:
+            self.gate.refused(generation, self.now, None)
+        for _ in generations[: self.takes]:
+            self.gate.answered()
+        for _ in generations:
+            self.gate.give_back()
+        return min(asked, self.takes)
 
 
 def played(server: Server, knee: Knee, seconds: float) -> float:
@@ -69,6 +92,7 @@ CURVES = {
     "flat beyond 64, 8 % of noise": (Server(flat_beyond(64), noise=0.08), 36, 130),
     "32 places": (Server(lambda n: 10.0 * n, places=32), 32, 34),
     "memory for 50": (Server(lambda n: 10.0 * n, memory=50), 36, 50),
+    "takes 40": (Server(lambda n: 10.0 * n, takes=40), 30, 40),
     "one request at a time": (Server(flat_beyond(1)), 1, 8),
 }
 
@@ -80,7 +104,8 @@ def test_the_knee_is_found_in_time_and_kept(server: Server, least: int, most: in
     assert least <= knee.limit <= most, knee.reason
     before = server.generated
     played(server, knee, 20)
-    best = max(server.speed(min(n, server.places)) for n in range(1, min(300, server.memory + 1)))
+    room = min(300, server.memory, server.takes)
+    best = max(server.speed(min(n, server.places)) for n in range(1, room + 1))
     assert (server.generated - before) / 20 > 0.7 * best
 
 
@@ -90,6 +115,7 @@ def test_the_knee_is_found_in_time_and_kept(server: Server, least: int, most: in
         (Server(flat_beyond(64)), "more in flight brings no more"),
         (Server(lambda n: 10.0 * n, places=32), "the servers work on 33 at once, and queue what goes beyond"),
         (Server(lambda n: 10.0 * n, memory=50), "and the servers preempted"),
+        (Server(lambda n: 10.0 * n, takes=40), "refused requests 3 times while 41 were to be in flight"),
         (Server(lambda n: 10.0 * n), "and no more may be"),
     ],
 )
@@ -118,6 +144,15 @@ def test_too_few_rows_prove_nothing() -> None:
     played(server, knee, 200)
     assert knee.settled
     assert knee.limit > 50
+
+
+def test_a_refusal_that_passes_does_not_end_the_search() -> None:
+    server, knee = Server(flat_beyond(64), takes=6), Knee(8, 2048)
+    played(server, knee, 1)
+    server.takes = 100_000
+    played(server, knee, 200)
+    assert knee.settled
+    assert 54 <= knee.limit <= 96
 
 
 def test_a_server_that_was_started_anew_is_measured_anew() -> None:

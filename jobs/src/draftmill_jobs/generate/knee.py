@@ -20,6 +20,7 @@ _PRECISE: Final = 0.03  # standard error of the mean, relative to it, that is en
 _FILLED: Final = 0.9  # of the limit that must be in flight, for it to be what is measured
 _QUEUED: Final = 0.1  # of the running requests that wait at the servers, from which on they have no place
 _BACK: Final = 0.9  # of the limit that is left when servers preempt
+_REFUSALS: Final = 3  # times that servers refuse some at one limit: no passing lack of room
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Sample:
         running: Requests that the servers work on; None when they do not tell.
         waiting: Requests in their queues.
         preemptions: How often they took a request's memory for another one so far.
+        cuts: How often their gates were cut so far, for they refused requests.
     """
 
     now: float
@@ -41,13 +43,14 @@ class Sample:
     running: float | None = None
     waiting: float = 0.0
     preemptions: float = 0.0
+    cuts: int = 0
 
 
 class Knee:
     """Steps up while the tokens per second grow by more than a few percent, and than they vary; then stays.
 
-    It stays, too, where the servers queue what they are given, or preempt; and goes back when they preempt
-    later, as when answers turn out longer than they were at first.
+    It stays, too, where the servers queue what they are given, preempt, or refuse it time and again; and goes
+    back when they preempt later, as when answers turn out longer than they were at first.
 
     Attributes:
         limit: Most requests in flight at once, now.
@@ -62,18 +65,23 @@ class Knee:
         self.settled = False
         self.reason = f"measuring {self.limit} in flight"
         self._best: tuple[float, int] | None = None  # tokens per second, and the limit that brought them
-        self._changed = -math.inf
+        self._now = self._changed = -math.inf
         self._samples: list[Sample] = []
+        self._cuts: int | None = None  # at the look before
+        self._refusals = 0  # looks at which there were more of them, since the limit was changed
+        self._held: list[int] = []  # in flight at each look since the limit was changed
 
     def observe(self, sample: Sample) -> None:
         """Takes in what is seen now, about once a second."""
-        before = self._samples[-1] if self._samples else None
-        if before is not None and sample.now <= before.now:
+        if sample.now <= self._now:
             return
-        if before is None and self._changed == -math.inf:
+        self._now = sample.now
+        self._look_for_refusals(sample)
+        if self._changed == -math.inf:
             self._changed = sample.now
         if sample.now < self._changed + _SETTLE:
             return
+        before = self._samples[-1] if self._samples else None
         is_another = before is not None and sample.generated < before.generated  # a server started anew
         if sample.in_flight < _FILLED * self.limit or is_another:
             self._samples.clear()
@@ -83,6 +91,20 @@ class Knee:
             self._go_back_if_preempted()
         elif len(self._samples) > _FEWEST:
             self._judge()
+
+    def _look_for_refusals(self, sample: Sample) -> None:
+        """Stays at what the servers take: one that their refusals keep from being filled is no limit."""
+        if self.settled:
+            return
+        self._held.append(sample.in_flight)
+        self._refusals += self._cuts is not None and sample.cuts > self._cuts
+        self._cuts = sample.cuts
+        if self._refusals >= _REFUSALS:
+            took = math.floor(fmean(self._held))
+            measured = self._best[1] if self._best else 1
+            refused = f"refused requests {self._refusals} times while {self.limit} were to be in flight"
+            limit = min(self.limit, max(measured, took))
+            self._stay(limit, f"the servers {refused}, and took {took} on average")
 
     def _judge(self) -> None:
         rates = _rates(self._samples)
@@ -132,8 +154,10 @@ class Knee:
 
     def _change(self, limit: int) -> None:
         self.limit = limit
-        self._changed = self._samples[-1].now
+        self._changed = self._now
         self._samples.clear()
+        self._held.clear()
+        self._refusals = 0
 
 
 def _rates(samples: list[Sample]) -> list[float]:

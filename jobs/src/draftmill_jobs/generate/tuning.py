@@ -79,9 +79,9 @@ class Tuner:
         up = [each for each in self._pool.endpoints.values() if each.state is EndpointState.UP]
         told = [each.life.figures for each in up]
         figures = [each for each in told if each is not None]
-        in_flight = self._pool.in_flight
+        in_flight, cuts = self._pool.in_flight, sum(each.gate.generation for each in up)
         if len(figures) < len(up):
-            return Sample(self._pool.clock(), in_flight, self._board.tokens)
+            return Sample(self._pool.clock(), in_flight, self._board.tokens, cuts=cuts)
         return Sample(
             now=fmean(each.life.figures_at for each in up),
             in_flight=in_flight,
@@ -89,4 +89,5 @@ class Tuner:
             running=sum(each.requests - each.waiting for each in figures),
             waiting=sum(each.waiting for each in figures),
             preemptions=sum(each.preemptions for each in figures),
+            cuts=cuts,
         )
