@@ -105,6 +105,16 @@ def test_the_log_has_the_loss_of_every_step_of_training_time_test() -> None:
     assert "100 tok/s, data wait 2.1 %, elapsed: 7s, ETA: 33s" in now.line(7.0)
 
 
+def test_the_log_has_what_was_measured_last_in_every_line() -> None:
+    now = board()
+    now.stepped(report(7, evaluation=evaluation(GREEDY)), 7.0)
+    now.stepped(report(8), 8.0)
+
+    assert "last simulated acceptance length 2.200, accuracy by step 0.800 0.600, learning rate" in now.line(
+        8.0
+    )
+
+
 def test_prometheus_reads_the_figures_that_there_are() -> None:
     now = board()
     now.stepped(report(7, evaluation=evaluation(GREEDY)), 7.0)

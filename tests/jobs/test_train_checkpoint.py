@@ -33,6 +33,9 @@ def test_the_newest_and_the_best_are_kept_and_pointed_to(tmp_path: Path) -> None
     assert checkpoints.steps() == [2, 4, 5]
     assert (tmp_path / "latest").read_text() == "step-00000005"
     assert (tmp_path / "best").read_text() == "step-00000002"
+    (tmp_path / "best").write_text("step-00000001")  # as a kill just before leaves it
+    save(checkpoints, 6, 2)
+    assert (tmp_path / "best").read_text() == "step-00000002"
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])

@@ -183,7 +183,7 @@ def test_a_training_that_is_not_done_is_not_finished(tmp_path: Path) -> None:
         job.finish()
     trained(job)
     job.training["epochs"] = 3
-    with pytest.raises(JobRefusedError, match="of other rows, settings or another start"):
+    with pytest.raises(JobRefusedError, match="of other rows or states, settings"):
         job.finish()
 
 

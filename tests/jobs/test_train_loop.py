@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from draftmill_api.v1alpha1.trainstatus import Yardstick
 from draftmill_jobs.errors import JobFailedError, JobRefusedError
 from draftmill_jobs.train.folders import DRAFTER
 from draftmill_jobs.train.loop import StepReport
+from draftmill_jobs.train.packing import is_held_out
 from draftmill_jobs.train.tensors import TensorFolder
 from draftmill_jobs.train.vocabulary import DraftVocabulary
 from tests.support.ports import free_port
@@ -120,8 +122,59 @@ def test_two_processes_do_the_steps_of_one(tmp_path: Path) -> None:
 def test_checkpoints_of_another_training_are_refused(tmp_path: Path) -> None:
     Case(tmp_path, training={"epochs": 1}).run()
 
-    with pytest.raises(JobRefusedError, match="of other rows, settings or another start"):
+    with pytest.raises(JobRefusedError, match="of other rows or states, settings"):
         Case(tmp_path, training={"epochs": 1, "seed": 1}).run()
+
+
+def test_checkpoints_of_other_states_under_the_same_names_are_refused(tmp_path: Path) -> None:
+    """As when a store was made anew: other layers, or another precision."""
+    Case(tmp_path, training={"epochs": 1}).run()
+
+    with pytest.raises(JobRefusedError, match="of other rows or states, settings"):
+        Case(tmp_path, Rows(version="second"), {"epochs": 1}).run()
+    with pytest.raises(JobRefusedError, match="of other rows or states, settings"):
+        Case(tmp_path, training={"epochs": 1}).run(shape=replace(SHAPE, layer_ids=(1, 3, 4)))
+
+
+def test_checkpoints_of_another_drafter_to_start_from_are_refused(tmp_path: Path) -> None:
+    start = Case(tmp_path, training={"epochs": 1}, output="start")
+    start.run()
+    warm = Case(
+        tmp_path, training={"epochs": 1}, output="warm", init=str(tmp_path / "start" / DRAFTER / "vllm")
+    )
+    warm.run()
+    weights = tmp_path / "start" / DRAFTER / "vllm" / "model.safetensors"
+    save_file(
+        {name: 2 * x if x.is_floating_point() else x for name, x in load_file(weights).items()}, weights
+    )
+
+    with pytest.raises(JobRefusedError, match="of other rows or states, settings"):
+        warm.run()
+
+
+def test_a_checkpoint_of_before_origins_were_kept_is_gone_on_from(tmp_path: Path) -> None:
+    Case(tmp_path, training={"epochs": 1}).run()
+    for state in (tmp_path / "output" / "checkpoints").glob("*/state.json"):
+        kept = {name: value for name, value in json.loads(state.read_text()).items() if name != "origin"}
+        state.write_text(json.dumps(kept))
+
+    assert Case(tmp_path, Rows(version="second"), {"epochs": 1}).run().finished
+
+
+def test_a_broken_row_that_was_held_out_is_counted_too(tmp_path: Path) -> None:
+    rows = Rows(count=120)
+    held_out = next(i for i, row in enumerate(rows.rows) if is_held_out(row.split_key, 20))
+    outcome = Case(tmp_path, replace(rows, corrupt=frozenset({held_out})), {"heldOutPercent": 20}).run()
+
+    assert (outcome.finished, outcome.state.corrupt) == (True, [held_out])
+
+
+def test_more_than_one_broken_row_in_a_hundred_that_was_held_out_ends_it(tmp_path: Path) -> None:
+    rows = Rows()
+    held_out = frozenset(i for i, row in enumerate(rows.rows) if is_held_out(row.split_key, 20))
+
+    with pytest.raises(JobFailedError, match="of 24 rows are not what was written"):
+        Case(tmp_path, replace(rows, corrupt=held_out), {"heldOutPercent": 20}).run()
 
 
 def test_a_broken_row_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_weights_in_several_files_are_found_by_their_index(tmp_path: Path) -> No
         (PLAIN, "", r"has 0 tensors named \*lm_head.weight"),
         (PLAIN, "lm_head.weight_packed", r"exactly one is needed, unquantised"),
         ({**PLAIN, "model_type": "gemma2"}, "lm_head.weight", "'gemma2' is not known to be a plain RMSNorm"),
+        ({**PLAIN, "model_type": "qwen3_next"}, "lm_head.weight", "'qwen3_next' is not known to be a plain"),
         ({**PLAIN, "logits_scaling": 8}, "lm_head.weight", "changed by logits_scaling"),
     ],
 )

@@ -56,7 +56,10 @@ class ToyRows:
 
     @property
     def rows(self) -> Sequence[RowInfo]:
-        return [RowInfo(f"toy/{i}", f"prompt {i}", len(ids), greedy=True) for i, ids in enumerate(self.ids)]
+        return [
+            RowInfo(f"toy/{i}", f"prompt {i}", len(ids), greedy=True, hash=ids.tobytes().hex())
+            for i, ids in enumerate(self.ids)
+        ]
 
     def answer(self, row: int) -> NDArray[np.int32]:
         return self.ids[row][self.prompts[row] :]

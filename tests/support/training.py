@@ -86,16 +86,21 @@ class Rows:
         step: From token to token.
         greedy: Whether they were answered at temperature 0.
         corrupt: Numbers of rows that cannot be read.
+        version: Another one for states of other values.
     """
 
     count: int = 24
     step: int = 7
     greedy: bool = True
     corrupt: frozenset[int] = field(default_factory=frozenset)
+    version: str = "first"
 
     @cached_property
     def rows(self) -> Sequence[RowInfo]:
-        return [RowInfo(f"d/{i}", f"prompt {i}", 12 + (5 * i) % 21, self.greedy) for i in range(self.count)]
+        return [
+            RowInfo(f"d/{i}", f"prompt {i}", 12 + (5 * i) % 21, self.greedy, f"{self.version} {i}")
+            for i in range(self.count)
+        ]
 
     def answer(self, row: int) -> NDArray[np.int32]:
         length = self.rows[row].tokens

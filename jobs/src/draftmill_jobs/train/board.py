@@ -18,6 +18,11 @@ from draftmill_jobs.train.training import Beginning
 
 _LATELY: Final = 20  # steps over which the loss is averaged
 
+_NAMES: Final = {
+    Yardstick.ACCEPTANCE_LENGTH: "simulated acceptance length",
+    Yardstick.TEACHER_AGREEMENT: "teacher agreement (sampled answers: no acceptance length)",
+}
+
 
 @dataclass
 class Board:
@@ -121,10 +126,10 @@ class Board:
         eta, (_, rate) = self.eta(now), self.rates(now)
         return (
             f"Progress: step {report.step}/{report.total}, epoch {report.epoch + 1}, loss by step "
-            f"{' '.join(f'{loss:.4f}' for loss in report.losses)}, learning rate {report.learning_rate:.2e}, "
-            f"gradient {report.gradient_norm:.3f}, {rate:.0f} tok/s, "
-            f"data wait {100 * report.data_wait:.1f} %, elapsed: {short_time(now - self.started)}, "
-            f"ETA: {'unknown' if eta is None else short_time(eta)}"
+            f"{' '.join(f'{loss:.4f}' for loss in report.losses)}, {_measured(self._measured)}"
+            f"learning rate {report.learning_rate:.2e}, gradient {report.gradient_norm:.3f}, "
+            f"{rate:.0f} tok/s, data wait {100 * report.data_wait:.1f} %, "
+            f"elapsed: {short_time(now - self.started)}, ETA: {'unknown' if eta is None else short_time(eta)}"
         )
 
 
@@ -148,15 +153,20 @@ def settled_progress(state: TrainState, *, epoch: int, total: int, coverage: flo
 
 def evaluation_line(measured: DrafterAcceptance, step: int) -> str:
     """What an evaluation says, for the log."""
-    called = {
-        Yardstick.ACCEPTANCE_LENGTH: "simulated acceptance length",
-        Yardstick.TEACHER_AGREEMENT: "teacher agreement (sampled answers: no acceptance length)",
-    }[measured.yardstick]
     return (
-        f"After step {step}: {called} {measured.length:.3f} over {measured.cycles} cycles, "
+        f"After step {step}: {_NAMES[measured.yardstick]} {measured.length:.3f} over "
+        f"{measured.cycles} cycles, "
         f"accepted by position {' '.join(f'{share:.3f}' for share in measured.by_position)}, "
         f"accuracy by step {' '.join(f'{share:.3f}' for share in measured.accuracy)}"
     )
+
+
+def _measured(last: DrafterAcceptance | None) -> str:
+    """What the last evaluation said, within a line."""
+    if last is None:
+        return ""
+    accuracy = " ".join(f"{share:.3f}" for share in last.accuracy)
+    return f"last {_NAMES[last.yardstick]} {last.length:.3f}, accuracy by step {accuracy}, "
 
 
 def _length(measured: DrafterAcceptance | None, yardstick: Yardstick) -> str:

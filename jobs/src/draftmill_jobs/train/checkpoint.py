@@ -32,12 +32,16 @@ _UNFINISHED: Final = ".unfinished-"
 class TrainState(ApiModel):
     """`state.json`: where a training is.
 
-    Attributes are those of the run up to here; `identity` says what must be the same to go on.
+    Attributes are those of the run up to here; `identity` and `origin` say what must be the same to go on.
     """
 
     version: int = 1
     step: int = Field(ge=0, description="Optimiser steps done.")
     identity: str = Field(description="Hash of rows, settings and drafter that the steps depend on.")
+    origin: str = Field(
+        default="",
+        description="Hash of the states and of the weights to start from; empty, of older checkpoints.",
+    )
     tokens: int = Field(default=0, ge=0, description="Tokens trained on, over all ranks.")
     corrupt: list[int] = Field(default_factory=list, description="Rows found to be corrupt so far.")
     best: DrafterAcceptance | None = Field(default=None, description="The best evaluation so far.")
@@ -48,6 +52,11 @@ class TrainState(ApiModel):
 def checkpoint_name(step: int) -> str:
     """The folder of the checkpoint after so many steps."""
     return f"step-{step:08}"
+
+
+def is_of(state: TrainState, identity: str, origin: str) -> bool:
+    """Whether a checkpoint is of the training that has these."""
+    return state.identity == identity and state.origin in ("", origin)
 
 
 class Checkpoints:
@@ -93,8 +102,8 @@ class Checkpoints:
         unfinished.rename(final)
         sync_folder(self.folder)
         write_atomically(self.folder / "latest", final.name.encode())
-        if state.best_step == state.step:
-            write_atomically(self.folder / "best", final.name.encode())
+        if state.best_step is not None:  # also if a kill came before this when that one was saved
+            write_atomically(self.folder / "best", checkpoint_name(state.best_step).encode())
         self._rotate(state.best_step)
 
     def state(self, step: int) -> TrainState:

@@ -29,12 +29,14 @@ class RowInfo:
         split_key: Rows that have it in common are held out together.
         tokens: That are read of it.
         greedy: Whether its answer was sampled at temperature 0.
+        hash: Of its bytes, whole.
     """
 
     key: str
     split_key: str
     tokens: int
     greedy: bool
+    hash: str
 
 
 @dataclass(frozen=True, slots=True)

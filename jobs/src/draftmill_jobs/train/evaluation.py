@@ -28,11 +28,13 @@ class Evaluation:
         yardstick: What was counted; decides on the figure's name.
         acceptance: The counts.
         losses: Mean divergence of each step.
+        corrupt: Numbers of rows that should have been looked at and cannot be used.
     """
 
     yardstick: Yardstick
     acceptance: Acceptance
     losses: tuple[float, ...]
+    corrupt: tuple[int, ...] = ()
 
     @property
     def figure(self) -> float:
@@ -87,7 +89,9 @@ class Evaluator:
     def evaluate(self, batches: Iterable[PackedBatch], world: World) -> Evaluation:
         """Counts over all processes."""
         total, sums, counts = Acceptance.none(self.steps), np.zeros(self.steps), np.zeros(self.steps)
+        corrupt = list[int]()
         for batch in batches:
+            corrupt += batch.corrupt
             found, losses = self._look(batch, world.device)
             total = total + found
             sums += losses
@@ -99,7 +103,7 @@ class Evaluator:
             int(cycles), *(tuple(int(x) for x in part) for part in (accepted, hits, asked))
         )
         means = tuple(float(s / n) if n else 0.0 for s, n in zip(sums, counts, strict=True))
-        return Evaluation(self.yardstick, acceptance, means)
+        return Evaluation(self.yardstick, acceptance, means, tuple(sorted(world.union(corrupt))))
 
     @torch.no_grad()
     def _look(self, batch: PackedBatch, device: torch.device) -> tuple[Acceptance, list[float]]:

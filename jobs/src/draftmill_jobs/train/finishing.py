@@ -25,7 +25,7 @@ from draftmill_jobs.evaluate.evaluating import EVALUATION_FILE, weights_hash
 from draftmill_jobs.shared.artefacts import MANIFEST_FILE, below_volume, write_json
 from draftmill_jobs.shared.files import sha256_of, write_atomically
 from draftmill_jobs.train.board import settled_progress
-from draftmill_jobs.train.checkpoint import Checkpoints, TrainState
+from draftmill_jobs.train.checkpoint import Checkpoints, TrainState, is_of
 from draftmill_jobs.train.export import engine_folders, verify
 from draftmill_jobs.train.folders import CHECKPOINTS, DRAFTER
 from draftmill_jobs.train.layers import DraftEngine
@@ -91,11 +91,11 @@ def _last_state(checkpoints: Checkpoints, prepared: Prepared) -> TrainState:
             "OutputMissing", f"{checkpoints.folder} has no checkpoint: nothing was trained there"
         )
     state = checkpoints.state(steps[-1])
-    if state.identity != prepared.identity:
+    if not is_of(state, prepared.identity, prepared.origin):
         raise JobRefusedError(
             "TrainingDiffers",
-            f"the checkpoints in {checkpoints.folder} are of other rows, settings or another start than "
-            "this config's",
+            f"the checkpoints in {checkpoints.folder} are of other rows or states, settings or another start "
+            "than this config's",
         )
     if state.step != total:
         raise JobRefusedError(

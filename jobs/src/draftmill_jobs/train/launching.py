@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from draftmill_api.exitcode import ExitCode
 from draftmill_api.names import TERMINATION_MESSAGE_VARIABLE
 from draftmill_api.progress import TerminationMessage
+from draftmill_jobs.shared.cores import usable_cores
 from draftmill_jobs.train.places import Machine
 from draftmill_jobs.train.world import RANK_LOST
 
@@ -69,7 +70,7 @@ def launch(machine: Machine, command: Sequence[str]) -> tuple[ExitCode, Terminat
 
 
 def _start(machine: Machine, command: Sequence[str], folder: Path) -> Iterator[_Rank]:
-    threads = max(1, (os.cpu_count() or 1) // machine.processes)
+    threads = max(1, usable_cores() // machine.processes)
     for number, place in enumerate(machine.environments(machine.port or _free_port())):
         message = folder / str(number)
         own = {

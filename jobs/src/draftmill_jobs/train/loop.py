@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from draftmill_jobs.errors import JobFailedError
 from draftmill_jobs.train.checkpoint import Checkpoints, TrainState
@@ -128,16 +128,22 @@ class Loop:
         )
         if stop:
             return True, state, []
-        update: dict[str, Any] = {"tokens": state.tokens + round(tokens)}
+        update = {"tokens": state.tokens + round(tokens)}
+        state = state.model_copy(update=update)
         if lost:
-            update["corrupt"] = corrupt = sorted({*state.corrupt, *self.world.union(batch.corrupt)})
-            if len(corrupt) > _MOST_CORRUPT * len(self.rows):
-                names = ", ".join(self.rows[row].key for row in corrupt[:3])
-                raise JobFailedError(
-                    "StoreCorrupt",
-                    f"{len(corrupt)} of {len(self.rows)} rows are not what was written: {names}",
-                )
-        return False, state.model_copy(update=update), [round(count) for count in counts]
+            state = self._without(state, self.world.union(batch.corrupt))
+        return False, state, [round(count) for count in counts]
+
+    def _without(self, state: TrainState, corrupt: Iterable[int]) -> TrainState:
+        """Counts rows that cannot be used, each once."""
+        found = sorted({*state.corrupt, *corrupt})
+        if len(found) > _MOST_CORRUPT * len(self.rows):
+            names = ", ".join(self.rows[row].key for row in found[:3])
+            raise JobFailedError(
+                "StoreCorrupt",
+                f"{len(found)} of {len(self.rows)} rows are not what was written: {names}",
+            )
+        return state.model_copy(update={"corrupt": found})
 
     def _step(self, batch: PackedBatch, counts: list[int], rate: float) -> tuple[tuple[float, ...], float]:
         weights = step_weights(counts, self.settings.ttt_decay)
@@ -162,6 +168,7 @@ class Loop:
         has_ended = is_last or positions[state.step].batch == 0
         if has_ended and self.held_out:
             evaluation = self._evaluate()
+            state = self._without(state, evaluation.corrupt)
             if state.best is None or evaluation.figure > state.best.length:
                 best = {"best": evaluation.measured(), "best_step": state.step}
                 state = state.model_copy(update=best)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftmill_jobs.errors import JobRefusedError
+from draftmill_jobs.shared.files import sha256_of
 from draftmill_jobs.train.data import RowInfo, RowSource
 from draftmill_jobs.train.layers import DraftEngine, LayerIdError, is_deepseek_family, layer_ids_for
 from draftmill_jobs.train.packing import Batch, Schedule, is_held_out
@@ -44,7 +45,8 @@ class Prepared:
         start: What the drafter will be.
         coverage: Share of the training answers' tokens that it can say.
         schedule: All batches.
-        identity: Hash of all that the steps depend on.
+        identity: Hash of all that the steps depend on, but for the values of states and weights.
+        origin: Hash of those: of the store's rows, and of the files to start from.
     """
 
     config: TrainConfig
@@ -57,6 +59,7 @@ class Prepared:
     coverage: float
     schedule: Schedule
     identity: str
+    origin: str
 
 
 def prepare(config: TrainConfig, source: RowSource, store: StoreShape) -> Prepared:
@@ -90,6 +93,7 @@ def prepare(config: TrainConfig, source: RowSource, store: StoreShape) -> Prepar
         coverage=start.vocabulary.coverage(counts),
         schedule=schedule,
         identity=_identity(config, keys, start),
+        origin=_origin(config, rows, store),
     )
 
 
@@ -154,4 +158,14 @@ def _identity(config: TrainConfig, keys: list[str], start: PlannedStart) -> str:
     )
     digest.update(json.dumps([keys, repr(start.config)]).encode())
     digest.update(start.vocabulary.target_ids.tobytes())
+    return digest.hexdigest()
+
+
+def _origin(config: TrainConfig, rows: tuple[RowInfo, ...], store: StoreShape) -> str:
+    digest = hashlib.sha256(json.dumps([store.layer_ids, store.hidden_size]).encode())
+    for row in rows:
+        digest.update(row.hash.encode())
+    if config.init is not None:
+        for path in sorted(Path(config.init.path).glob("*.safetensors")):
+            digest.update(sha256_of(path).encode())
     return digest.hexdigest()

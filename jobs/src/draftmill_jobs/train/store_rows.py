@@ -61,6 +61,7 @@ class StoreRows:
                 split_key=line.split_key,
                 tokens=self._tokens(line),
                 greedy=line.temperature == _GREEDY,
+                hash=line.hash,
             )
             for line in self._store.lines
         ]

@@ -22,6 +22,7 @@ _ROOT_MEAN_SQUARE: Final = (  # families whose final norm is x / rms(x) * weight
     *("llama", "mistral", "mixtral", "ministral", "qwen2", "qwen3", "deepseek", "kimi", "minimax", "smollm3"),
     *("glm4", "gpt_oss", "olmo2", "phi3", "exaone4", "granite", "seed_oss", "ernie4_5", "mimo"),
 )
+_ONE_MORE: Final = ("qwen3_next", "qwen3_5")  # whose final norm multiplies by 1 + weight
 _BENT_LOGITS: Final = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 
 
@@ -176,7 +177,7 @@ def _only(tensors: TensorFolder, ending: str) -> str:
 
 def _check_logits(text: Mapping[str, Any]) -> None:
     kind = str(text.get("model_type"))
-    if not kind.startswith(_ROOT_MEAN_SQUARE):
+    if kind.startswith(_ONE_MORE) or not kind.startswith(_ROOT_MEAN_SQUARE):
         raise TargetError(f"the final norm of a target of type {kind!r} is not known to be a plain RMSNorm")
     bent = [key for key in _BENT_LOGITS if text.get(key) not in (None, 1, 1.0)]
     if bent:

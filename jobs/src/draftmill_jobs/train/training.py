@@ -12,7 +12,7 @@ import torch
 
 from draftmill_api.v1alpha1.draftertrain import Precision
 from draftmill_jobs.errors import JobRefusedError
-from draftmill_jobs.train.checkpoint import Checkpoints, TrainState
+from draftmill_jobs.train.checkpoint import Checkpoints, TrainState, is_of
 from draftmill_jobs.train.data import Reading, RowSource
 from draftmill_jobs.train.evaluation import Evaluator, yardstick_for
 from draftmill_jobs.train.export import Trained, export_flat
@@ -108,7 +108,7 @@ def train(
         should_stop=should_stop,
         report=report,
     )
-    state = _resume(loop, prepared.identity)
+    state = _resume(loop, prepared)
     begun(Beginning(state, len(prepared.schedule.positions), prepared.coverage))
     state, finished = loop.run(state)
     if finished and world.is_first:
@@ -151,17 +151,17 @@ def _evaluator(prepared: Prepared, unroller: Unroller) -> Evaluator:
     return Evaluator(unroller, prepared.start.vocabulary, prepared.rows, yardstick, steps)
 
 
-def _resume(loop: Loop, identity: str) -> TrainState:
+def _resume(loop: Loop, prepared: Prepared) -> TrainState:
     """Puts the newest checkpoint that all processes have in place, if there is one."""
     step = loop.world.newest_of_all(loop.checkpoints.steps())
     if step is None:
-        return TrainState(step=0, identity=identity)
+        return TrainState(step=0, identity=prepared.identity, origin=prepared.origin)
     state = loop.checkpoints.state(step)
-    if state.identity != identity:
+    if not is_of(state, prepared.identity, prepared.origin):
         raise JobRefusedError(
             "TrainingDiffers",
-            f"the checkpoints in {loop.checkpoints.folder} are of other rows, settings or another start; "
-            "choose another output, or remove them",
+            f"the checkpoints in {loop.checkpoints.folder} are of other rows or states, settings or another "
+            "start; choose another output, or remove them",
         )
     loop.unroller.drafter.load_state_dict(loop.checkpoints.weights(step))
     loop.optimiser.restore(loop.checkpoints.moments(step))
