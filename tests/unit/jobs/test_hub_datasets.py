@@ -148,3 +148,9 @@ def test_a_local_copy_of_a_dataset_is_no_commit(tmp_path: Path, hub: Hub) -> Non
     source = opened(tmp_path / "A", repo=str(folder))
     assert prompts_of(source) == ["old 0", "old 1", "old 2"]
     assert read_pin(tmp_path / "A") is None
+
+
+def test_a_folder_that_save_to_disk_wrote_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    datasets.Dataset.from_dict({"prompt": ["a", "b"]}).save_to_disk(str(tmp_path / "saved"))
+    with pytest.raises(JobRefusedError, match=r"saved was written by save_to_disk, .* write it as Parquet"):
+        opened(tmp_path / "A", repo=str(tmp_path / "saved"))

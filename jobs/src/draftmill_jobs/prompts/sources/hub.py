@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT: Final = 30.0  # seconds for the hub to name a commit
+_SAVED: Final = "state.json"  # stands in a folder that `Dataset.save_to_disk` wrote
 _ROWS_AT_ONCE: Final = 1000  # while what was downloaded becomes Arrow files
 
 
@@ -94,6 +95,12 @@ def _load(wanted: HuggingFaceDataset, commit: str | None) -> Any:
     import datasets  # noqa: PLC0415 - heavy, and not always needed
 
     datasets.disable_progress_bars()
+    if (Path(wanted.repo) / _SAVED).is_file():
+        raise JobRefusedError(
+            "PromptsNotFound",
+            f"{wanted.repo} was written by save_to_disk, which is no form of a repository: write it "
+            "as Parquet (Dataset.to_parquet), and give that as file or folder",
+        )
     try:
         builder = datasets.load_dataset_builder(
             wanted.repo, name=wanted.config, revision=commit or wanted.revision
