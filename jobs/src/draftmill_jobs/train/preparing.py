@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -45,8 +46,7 @@ class Prepared:
         start: What the drafter will be.
         coverage: Share of the training answers' tokens that it can say.
         schedule: All batches.
-        identity: Hash of all that the steps depend on, but for the values of states and weights.
-        origin: Hash of those: of the store's rows, and of the files to start from.
+        identity: Hash of all that the steps depend on, but for what `origin` is of.
     """
 
     config: TrainConfig
@@ -59,7 +59,17 @@ class Prepared:
     coverage: float
     schedule: Schedule
     identity: str
-    origin: str
+
+    @cached_property
+    def origin(self) -> str:
+        """Hash of the values of states and weights: of the store's rows, and of the files to start from."""
+        digest = hashlib.sha256(json.dumps([self.store.layer_ids, self.store.hidden_size]).encode())
+        for row in self.rows:
+            digest.update(row.hash.encode())
+        if self.config.init is not None:
+            for path in sorted(Path(self.config.init.path).glob("*.safetensors")):
+                digest.update(sha256_of(path).encode())
+        return digest.hexdigest()
 
 
 def prepare(config: TrainConfig, source: RowSource, store: StoreShape) -> Prepared:
@@ -93,7 +103,6 @@ def prepare(config: TrainConfig, source: RowSource, store: StoreShape) -> Prepar
         coverage=start.vocabulary.coverage(counts),
         schedule=schedule,
         identity=_identity(config, keys, start),
-        origin=_origin(config, rows, store),
     )
 
 
@@ -158,14 +167,4 @@ def _identity(config: TrainConfig, keys: list[str], start: PlannedStart) -> str:
     )
     digest.update(json.dumps([keys, repr(start.config)]).encode())
     digest.update(start.vocabulary.target_ids.tobytes())
-    return digest.hexdigest()
-
-
-def _origin(config: TrainConfig, rows: tuple[RowInfo, ...], store: StoreShape) -> str:
-    digest = hashlib.sha256(json.dumps([store.layer_ids, store.hidden_size]).encode())
-    for row in rows:
-        digest.update(row.hash.encode())
-    if config.init is not None:
-        for path in sorted(Path(config.init.path).glob("*.safetensors")):
-            digest.update(sha256_of(path).encode())
     return digest.hexdigest()
