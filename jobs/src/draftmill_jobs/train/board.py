@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -156,8 +157,7 @@ def evaluation_line(measured: DrafterAcceptance, step: int) -> str:
     return (
         f"After step {step}: {_NAMES[measured.yardstick]} {measured.length:.3f} over "
         f"{measured.cycles} cycles, "
-        f"accepted by position {' '.join(f'{share:.3f}' for share in measured.by_position)}, "
-        f"accuracy by step {' '.join(f'{share:.3f}' for share in measured.accuracy)}"
+        f"accepted by position {_shares(measured.by_position)}, accuracy by step {_shares(measured.accuracy)}"
     )
 
 
@@ -165,8 +165,11 @@ def _measured(last: DrafterAcceptance | None) -> str:
     """What the last evaluation said, within a line."""
     if last is None:
         return ""
-    accuracy = " ".join(f"{share:.3f}" for share in last.accuracy)
-    return f"last {_NAMES[last.yardstick]} {last.length:.3f}, accuracy by step {accuracy}, "
+    return f"last {_NAMES[last.yardstick]} {last.length:.3f}, accuracy by step {_shares(last.accuracy)}, "
+
+
+def _shares(found: Iterable[float]) -> str:
+    return " ".join(f"{share:.3f}" for share in found)
 
 
 def _length(measured: DrafterAcceptance | None, yardstick: Yardstick) -> str:

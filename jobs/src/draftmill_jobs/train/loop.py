@@ -128,8 +128,7 @@ class Loop:
         )
         if stop:
             return True, state, []
-        update = {"tokens": state.tokens + round(tokens)}
-        state = state.model_copy(update=update)
+        state = state.model_copy(update={"tokens": state.tokens + round(tokens)})
         if lost:
             state = self._without(state, self.world.union(batch.corrupt))
         return False, state, [round(count) for count in counts]
