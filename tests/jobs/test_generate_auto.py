@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from draftmill_api.v1alpha1.status import ChosenConcurrency
 from draftmill_jobs.generate import gate, keeper, knee, tuning
 from draftmill_jobs.shared.chosen_concurrency import read_chosen
 from tests.support.engine_server import EngineServer, Fail, Reaction, Reply, Request
@@ -23,6 +24,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "_COOL_DOWN", 0.02)
 
 
+async def settled(port: int) -> ChosenConcurrency:
+    """What it has found, as soon as it has."""
+    seen = await progress_when(
+        port, lambda seen: seen.progress.concurrency is not None and seen.progress.concurrency.settled
+    )
+    assert seen.progress.errors == 0
+    assert seen.progress.concurrency is not None
+    return seen.progress.concurrency
+
+
 async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
     job: Job, server: EngineServer
 ) -> None:
@@ -33,11 +44,7 @@ async def test_the_knee_is_found_told_and_left_for_a_number_that_is_given(
     job.datasets, job.generation = {"A": prompts(20_000)}, {"concurrency": "Auto"}
     port = free_port()
     async with job.use(server).generating(port):
-        seen = await progress_when(
-            port, lambda seen: seen.progress.concurrency is not None and seen.progress.concurrency.settled
-        )
-        chosen = seen.progress.concurrency
-        assert chosen is not None
+        chosen = await settled(port)
         assert 12 <= chosen.in_force <= 40
         assert "tokens/s" in chosen.reason
         await until(lambda: read_chosen(job.output) == chosen)
@@ -54,11 +61,6 @@ async def test_it_settles_too_where_the_server_refuses_what_goes_beyond_its_queu
     job.datasets, job.generation = {"A": prompts(20_000)}, {"concurrency": "Auto", "retries": 0}
     port = free_port()
     async with job.use(server).generating(port):
-        seen = await progress_when(
-            port, lambda seen: seen.progress.concurrency is not None and seen.progress.concurrency.settled
-        )
-    chosen = seen.progress.concurrency
-    assert chosen is not None
+        chosen = await settled(port)
     assert 8 <= chosen.in_force <= 15
     assert "the servers refused requests 3 times while 18 were to be in flight" in chosen.reason
-    assert seen.progress.errors == 0

@@ -182,7 +182,10 @@ def _bind_dataset(folder: Path, asked: RunFingerprint) -> bool:
 
 
 def _lock(folder: Path, asked: RunFingerprint) -> PartLock:
-    """Locks whose a folder is, for a moment; who has it longer is dead, and a volume still keeps its lock."""
+    """Locks whose a folder is, for a moment; who has it longer is dead, and a volume still keeps its lock.
+
+    It looks again and again, for `flock` knows no time limit.
+    """
     end = time.monotonic() + _LONGEST_WAIT
     while True:
         try:
